@@ -1,0 +1,115 @@
+package specstream
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// Digest is the SHA-256 of some bytes, written "sha256:<64 hex digits>".
+type Digest string
+
+// DigestBytes returns the digest of b.
+func DigestBytes(b []byte) Digest {
+	s := sha256.Sum256(b)
+	return Digest("sha256:" + hex.EncodeToString(s[:]))
+}
+
+// DigestJSON returns the digest of v's JSON encoding. encoding/json writes
+// struct fields in order and map keys sorted, so equal values have equal
+// digests.
+func DigestJSON(v any) (Digest, error) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return "", fmt.Errorf("digest: %w", err)
+	}
+	return DigestBytes(b), nil
+}
+
+// Hex returns the 64 hex digits without the algorithm's name.
+func (d Digest) Hex() string { return strings.TrimPrefix(string(d), "sha256:") }
+
+// Short returns the first 12 hex digits, enough to name things for people.
+func (d Digest) Short() string {
+	h := d.Hex()
+	if len(h) > 12 {
+		h = h[:12]
+	}
+	return h
+}
+
+// Validate reports whether d is well formed.
+func (d Digest) Validate() error {
+	h, ok := strings.CutPrefix(string(d), "sha256:")
+	if !ok || len(h) != 64 {
+		return fmt.Errorf("digest %q: want sha256: and 64 hex digits", string(d))
+	}
+	if _, err := hex.DecodeString(h); err != nil || strings.ToLower(h) != h {
+		return fmt.Errorf("digest %q: want lower-case hex digits", string(d))
+	}
+	return nil
+}
+
+// Ref names one committed artefact: the key of its manifest in a store and the
+// digest of the manifest's bytes.
+type Ref struct {
+	// Key is the manifest's key in the store, "manifests/<run>/<step>-<ulid>.json".
+	Key string `json:"key"`
+	// Digest is the SHA-256 of the manifest's bytes.
+	Digest Digest `json:"digest"`
+}
+
+// String renders the reference as "<key>@<digest>".
+func (r Ref) String() string {
+	if r.Key == "" {
+		return ""
+	}
+	return r.Key + "@" + string(r.Digest)
+}
+
+// ParseRef parses what [Ref.String] renders.
+func ParseRef(s string) (Ref, error) {
+	key, digest, ok := strings.Cut(s, "@")
+	if !ok || key == "" {
+		return Ref{}, fmt.Errorf("reference %q: want KEY@sha256:HEX", s)
+	}
+	r := Ref{Key: key, Digest: Digest(digest)}
+	if err := r.Digest.Validate(); err != nil {
+		return Ref{}, fmt.Errorf("reference %q: %w", s, err)
+	}
+	return r, nil
+}
+
+// DecodeStrict decodes exactly one JSON value from r into v. Unknown fields,
+// wrong types and trailing data are an [InputError] that names the file and
+// the field.
+func DecodeStrict(name string, r io.Reader, v any) error {
+	b, err := io.ReadAll(r)
+	if err != nil {
+		return fmt.Errorf("read %s: %w", name, err)
+	}
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.DisallowUnknownFields()
+	if err := d.Decode(v); err != nil {
+		in := &InputError{File: name, Reason: "invalid JSON", Err: err}
+		var wrongType *json.UnmarshalTypeError
+		if errors.As(err, &wrongType) {
+			in.Field, in.Reason, in.Err = wrongType.Field, fmt.Sprintf("want %s, got JSON %s", wrongType.Type, wrongType.Value), nil
+		} else if f, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
+			in.Field, in.Reason, in.Err = strings.Trim(f, `"`), "unknown field", nil
+			in.Hint = "see `specstream pipeline start --help` for the fields of a job"
+		} else if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
+			in.Reason, in.Err = "the JSON ends too early", nil
+		}
+		return in
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return &InputError{File: name, Reason: "data after the JSON value"}
+	}
+	return nil
+}
