@@ -1,0 +1,243 @@
+package model
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+
+	"github.com/specstream/specstream"
+	"github.com/specstream/specstream/model/safetensors"
+)
+
+const (
+	configFile  = "config.json"
+	weightsFile = "model.safetensors"
+	indexFile   = "model.safetensors.index.json"
+)
+
+// ignoredTensors are buffers that older checkpoints carry and that follow from
+// the configuration.
+var ignoredTensors = regexp.MustCompile(`^model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq$`)
+
+// Load reads a base from a Hugging Face folder: config.json, and
+// model.safetensors or the shards that model.safetensors.index.json names.
+// F32, F16 and BF16 become float32; tensors are read straight into place, so
+// that memory holds the weights once. A missing, surplus or mis-shaped tensor
+// is an InputError that names file and tensor.
+func Load(dir string) (*Weights, error) {
+	c, err := ReadConfig(filepath.Join(dir, configFile))
+	if err != nil {
+		return nil, fmt.Errorf("load base: %w", err)
+	}
+	shards, err := weightShards(dir)
+	if err != nil {
+		return nil, fmt.Errorf("load base: %w", err)
+	}
+	// Nothing is allocated for weights before every header has been checked.
+	l := loader{config: c, dir: dir, where: map[string]*safetensors.File{}}
+	defer l.close()
+	if err := l.open(shards); err != nil {
+		return nil, fmt.Errorf("load base: %w", err)
+	}
+	w, err := l.read()
+	if err != nil {
+		return nil, fmt.Errorf("load base: %w", err)
+	}
+	return w, nil
+}
+
+// weightShards returns the weight files of a folder: each file's name with the
+// tensors the index expects in it, nil where there is no index.
+func weightShards(dir string) (map[string][]string, error) {
+	single := filepath.Join(dir, weightsFile)
+	_, err := os.Stat(single)
+	if err == nil {
+		return map[string][]string{weightsFile: nil}, nil
+	}
+	if !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	path := filepath.Join(dir, indexFile)
+	b, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, &specstream.InputError{File: single, Reason: "there is no such file, nor " + indexFile, Hint: "name a Hugging Face model folder with safetensors weights"}
+	}
+	if err != nil {
+		return nil, err
+	}
+	var index struct {
+		WeightMap map[string]string `json:"weight_map"`
+	}
+	if err := json.Unmarshal(b, &index); err != nil {
+		return nil, &specstream.InputError{File: path, Reason: "invalid JSON", Err: err}
+	}
+	if len(index.WeightMap) == 0 {
+		return nil, &specstream.InputError{File: path, Field: "weight_map", Reason: "it names no tensor"}
+	}
+	shards := map[string][]string{}
+	for tensor, file := range index.WeightMap {
+		if file != filepath.Base(file) || file == "." || file == ".." {
+			return nil, &specstream.InputError{File: path, Field: tensor, Reason: fmt.Sprintf("%q is not the name of a file in the folder", file)}
+		}
+		shards[file] = append(shards[file], tensor)
+	}
+	return shards, nil
+}
+
+// loader reads a base's tensors from one or more files.
+type loader struct {
+	config Config
+	dir    string
+	files  []*safetensors.File
+	where  map[string]*safetensors.File // tensor name → file
+}
+
+// open opens every file and checks that each holds the tensors the index says,
+// no more and no fewer.
+func (l *loader) open(shards map[string][]string) error {
+	names := slices.Sorted(maps.Keys(shards))
+	for _, name := range names {
+		path := filepath.Join(l.dir, name)
+		f, err := safetensors.Open(path)
+		if errors.Is(err, os.ErrNotExist) {
+			return &specstream.InputError{File: path, Reason: "there is no such file, but " + indexFile + " names it"}
+		}
+		if err != nil {
+			return err
+		}
+		l.files = append(l.files, f)
+	}
+	for i, name := range names {
+		f := l.files[i]
+		for _, t := range shards[name] {
+			if _, ok := f.Lookup(t); !ok {
+				return &specstream.InputError{File: f.Name, Field: t, Reason: "the tensor is missing, but " + indexFile + " places it here"}
+			}
+		}
+		for _, t := range f.Tensors {
+			if shards[name] != nil && !slices.Contains(shards[name], t.Name) {
+				return &specstream.InputError{File: f.Name, Field: t.Name, Reason: "the tensor is not in " + indexFile}
+			}
+			l.where[t.Name] = f
+		}
+	}
+	return nil
+}
+
+func (l *loader) close() {
+	for _, f := range l.files {
+		_ = f.Close() // read-only: nothing can be lost
+	}
+}
+
+// read checks names, shapes and types, then reads.
+func (l *loader) read() (*Weights, error) {
+	skeleton := &Weights{Config: l.config, Layers: make([]Layer, l.config.NumLayers)}
+	wanted := map[string]bool{}
+	for _, s := range skeleton.slots() {
+		wanted[s.name] = true
+		if _, err := l.find(s.name, s.shape); err != nil {
+			return nil, err
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(l.where)) {
+		tiedHead := name == "lm_head.weight" && l.config.TieEmbeddings
+		if !wanted[name] && !tiedHead && !ignoredTensors.MatchString(name) {
+			return nil, &specstream.InputError{File: l.where[name].Name, Field: name, Reason: fmt.Sprintf("a %s of %d layers has no such tensor", l.config.Architecture, l.config.NumLayers)}
+		}
+	}
+	w := newWeights(l.config)
+	for _, s := range w.slots() {
+		t, err := l.find(s.name, s.shape)
+		if err != nil {
+			return nil, err
+		}
+		if err := l.where[s.name].Float32s(t, *s.data); err != nil {
+			return nil, err
+		}
+	}
+	return w, l.checkTiedHead(w)
+}
+
+func (l *loader) find(name string, shape []int) (safetensors.Tensor, error) {
+	f, ok := l.where[name]
+	if !ok {
+		return safetensors.Tensor{}, &specstream.InputError{File: l.files[0].Name, Field: name, Reason: "the tensor is missing"}
+	}
+	return lookup(f, name, shape)
+}
+
+// lookup finds a tensor that must have the given shape and a float type.
+func lookup(f *safetensors.File, name string, shape []int) (safetensors.Tensor, error) {
+	t, ok := f.Lookup(name)
+	if !ok {
+		return t, &specstream.InputError{File: f.Name, Field: name, Reason: "the tensor is missing"}
+	}
+	if !slices.Equal(t.Shape, shape) {
+		return t, &specstream.InputError{File: f.Name, Field: name, Reason: fmt.Sprintf("shape %v, want %v", t.Shape, shape)}
+	}
+	switch t.DType {
+	case safetensors.F32, safetensors.F16, safetensors.BF16:
+		return t, nil
+	}
+	return t, &specstream.InputError{File: f.Name, Field: name, Reason: fmt.Sprintf("dtype %s is not F32, F16 or BF16", t.DType)}
+}
+
+// checkTiedHead refuses a file whose head differs from the embedding it is said
+// to be tied to: one of the two would be dropped in silence.
+func (l *loader) checkTiedHead(w *Weights) error {
+	const name = "lm_head.weight"
+	f, ok := l.where[name]
+	if !ok || !l.config.TieEmbeddings {
+		return nil
+	}
+	t, err := lookup(f, name, []int{l.config.VocabSize, l.config.HiddenSize})
+	if err != nil {
+		return err
+	}
+	head := make([]float32, t.Len())
+	if err := f.Float32s(t, head); err != nil {
+		return err
+	}
+	if !slices.Equal(head, w.Embed) {
+		return &specstream.InputError{File: f.Name, Field: name, Reason: "differs from model.embed_tokens.weight although tie_word_embeddings is true"}
+	}
+	return nil
+}
+
+// DirDigest returns the digest of a base folder: of its config.json and weight
+// files, by name and content. Other files do not count. Equal folders have
+// equal digests wherever they lie.
+func DirDigest(dir string) (specstream.Digest, error) {
+	shards, err := weightShards(dir)
+	if err != nil {
+		return "", fmt.Errorf("digest base: %w", err)
+	}
+	names := append(slices.Collect(maps.Keys(shards)), configFile)
+	if _, single := shards[weightsFile]; !single {
+		names = append(names, indexFile)
+	}
+	slices.Sort(names)
+	all := sha256.New()
+	for _, name := range names {
+		h := sha256.New()
+		f, err := os.Open(filepath.Join(dir, name))
+		if err != nil {
+			return "", fmt.Errorf("digest base: %w", err)
+		}
+		_, err = io.Copy(h, f)
+		if err := errors.Join(err, f.Close()); err != nil {
+			return "", fmt.Errorf("digest base: %w", err)
+		}
+		fmt.Fprintf(all, "%s %x\n", name, h.Sum(nil))
+	}
+	return specstream.Digest("sha256:" + hex.EncodeToString(all.Sum(nil))), nil
+}
