@@ -43,9 +43,9 @@ type Plan struct {
 // Total is the predicted peak.
 func (p Plan) Total() int64 { return p.Activations + p.MainKV + p.Head }
 
-// rowValues is the number of values one row holds in one multi-stream layer:
+// RowValues is the number of values one row holds in one multi-stream layer:
 // every operation's output and the gradients of its inputs.
-func (s Shape) rowValues() int64 {
+func (s Shape) RowValues() int64 {
 	h, f, w, q := int64(s.Hidden), int64(s.FF), int64(s.Heads.Width()), int64(s.Heads.Query*s.Heads.Dim)
 	// norm, q|k|v, rotary, attention, o, norm
 	out := 3*h + 2*w + q
@@ -95,7 +95,7 @@ func (s Shape) Predict(pack []Sequence, segments int) Plan {
 		p.StreamRows = max(p.StreamRows, r.Stream)
 	}
 	ends := int64(6 * s.Hidden) // entry states, streams, final norm, head, and their gradients
-	p.Activations = int64(p.Rows) * (s.rowValues()*int64(s.Layers) + ends) * s.ValueBytes
+	p.Activations = int64(p.Rows) * (s.RowValues()*int64(s.Layers) + ends) * s.ValueBytes
 	p.Head = int64(min(s.HeadChunk, p.Rows)) * int64(s.Vocab+2*s.Hidden) * s.ValueBytes
 	return p
 }

@@ -1,0 +1,221 @@
+package gorgonia
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/specstream/specstream"
+	"github.com/specstream/specstream/kernels"
+	"github.com/specstream/specstream/model"
+	"github.com/specstream/specstream/segattn"
+	"github.com/specstream/specstream/trainer"
+)
+
+// Adapter trains one adapter on a frozen base. It implements trainer.Backend.
+//
+// Three graphs make up a step: "main", one decoder layer over main rows that
+// serves every layer in turn; "msa", the N_s multi-stream layers with the head
+// over one segment; "prune", the early exit. Every one is compiled for gorgonia's
+// tape machine; only the layouts, the frozen weights and the inputs bound to them
+// change from run to run.
+type Adapter[T kernels.Float] struct {
+	cfg     model.Config
+	spec    specstream.TrainSpec
+	dims    dims
+	layers  []layerWeights[T]
+	embed   []float32 // [V, h]
+	norm    []T
+	headW   []T // [V, h]
+	adapter *model.Adapter
+	params  []*param[T]
+	byName  map[string]*param[T]
+	opt     *adamW[T]
+
+	mainFrame, msaFrame, pruneFrame frame[T]
+	main                            *mainGraph[T]
+	msa                             *msaGraph[T]
+	prune                           *pruneGraph[T]
+
+	// PeakStreamRows is the most stream rows that were live at once.
+	PeakStreamRows int
+}
+
+// NewAdapter prepares the training of a on base. The adapter's parameters are
+// updated in place when T is float32; Adapter() brings them up to date otherwise.
+func NewAdapter[T kernels.Float](base *model.Weights, a *model.Adapter, spec specstream.TrainSpec) (*Adapter[T], error) {
+	c := base.Config
+	if a.Spec.MSALayers > c.NumLayers {
+		return nil, specstream.Invalid("msa_layers", "%d is more than the base's %d layers", a.Spec.MSALayers, c.NumLayers)
+	}
+	t := &Adapter[T]{cfg: c, spec: spec, dims: newDims(c), embed: base.Embed, norm: convert[T](base.Norm), headW: convert[T](base.Head),
+		adapter: a, byName: map[string]*param[T]{}, opt: newAdamW[T](spec.WeightDecay, spec.ClipNorm)}
+	for i := range base.Layers {
+		t.layers = append(t.layers, newLayerWeights[T](&base.Layers[i]))
+	}
+	for _, p := range a.Params {
+		q := newParam(p.Name, p.Shape, convert[T](p.Data))
+		t.params = append(t.params, q)
+		t.byName[p.Name] = q
+	}
+	rot := kernels.NewRotary[T](c.HeadDim, c.RopeTheta, ropeScaling(c))
+	for _, f := range []*frame[T]{&t.mainFrame, &t.msaFrame, &t.pruneFrame} {
+		f.rotary, f.eps = rot, T(c.RMSNormEps)
+	}
+	return t, nil
+}
+
+func ropeScaling(c model.Config) *kernels.RopeScaling {
+	if c.RopeScaling == nil {
+		return nil
+	}
+	s := kernels.RopeScaling(*c.RopeScaling)
+	return &s
+}
+
+func (t *Adapter[T]) shared() bool  { return t.adapter.Spec.Mode == specstream.Shared }
+func (t *Adapter[T]) firstMSA() int { return t.cfg.NumLayers - t.adapter.Spec.MSALayers }
+func (t *Adapter[T]) loraScale() T {
+	if t.shared() {
+		return T(t.adapter.Spec.LoRAScale())
+	}
+	return 1
+}
+
+// Close releases the graphs.
+func (t *Adapter[T]) Close() error {
+	if err := t.main.close(); err != nil {
+		return err
+	}
+	if err := t.msa.close(); err != nil {
+		return err
+	}
+	return t.prune.close()
+}
+
+// Accumulate runs forward and backward over a micro-batch and adds to the
+// gradients. counts are the global batch's numbers of targets.
+func (t *Adapter[T]) Accumulate(ctx context.Context, batch []trainer.Sequence, counts trainer.Counts) (trainer.Losses, error) {
+	losses := trainer.NewLosses(t.adapter.Spec.Gamma)
+	segments, err := t.plan(batch)
+	if err != nil {
+		return losses, err
+	}
+	p := newPack(batch, counts, t.adapter.Spec.Gamma, segments)
+	if err := t.ensureMain(capacity(p.mainRows)); err != nil {
+		return losses, err
+	}
+	x := make([]T, p.mainRows*t.dims.h)
+	p.gatherEmbeddings(x, t.embed, t.dims.h)
+
+	var inputs [][]T // inputs of the lower layers, kept where they train
+	for l := range t.firstMSA() {
+		if t.shared() {
+			inputs = append(inputs, append([]T(nil), x...))
+		}
+		if err := t.mainForward(ctx, p, l, x, nil); err != nil {
+			return losses, err
+		}
+	}
+	stores := make([]*segattn.KV[T], t.adapter.Spec.MSALayers)
+	for i := range stores {
+		stores[i] = segattn.NewKV[T](t.dims.heads, p.positions(), t.shared())
+	}
+	if err := t.prunePass(ctx, p, x, &losses); err != nil {
+		return losses, err
+	}
+	if !t.shared() {
+		return losses, t.losslessSegments(ctx, p, x, stores, &losses)
+	}
+	dx, err := t.sharedSegments(ctx, p, x, stores, &losses)
+	if err != nil {
+		return losses, err
+	}
+	for l := t.firstMSA() - 1; l >= 0; l-- {
+		if err := t.mainBackward(ctx, p, l, inputs[l], dx); err != nil {
+			return losses, err
+		}
+	}
+	return losses, nil
+}
+
+// losslessSegments runs the frozen main stream through the multi-stream layers
+// once, then the streams of each segment forward and backward.
+func (t *Adapter[T]) losslessSegments(ctx context.Context, p *pack, x []T, stores []*segattn.KV[T], losses *trainer.Losses) error {
+	top := append([]T(nil), x...) // M^{N-N_s}
+	for i, kv := range stores {
+		if err := t.mainForward(ctx, p, t.firstMSA()+i, x, kv); err != nil {
+			return err
+		}
+	}
+	for g := range p.segmentCount() {
+		rows := segattn.Lay(p.segment(g), segattn.StreamsOnly, p.gamma, false)
+		if rows.Total() == 0 {
+			continue
+		}
+		if err := t.msaPass(ctx, p, rows, top, stores, nil, losses); err != nil {
+			return fmt.Errorf("segment %d: %w", g, err)
+		}
+	}
+	return nil
+}
+
+// sharedSegments is the exact scheme of segment attention in shared mode: forward
+// over the segments to fill the stores, then backward over them in reverse,
+// recomputing one at a time. It returns the gradient of M^{N-N_s}.
+func (t *Adapter[T]) sharedSegments(ctx context.Context, p *pack, top []T, stores []*segattn.KV[T], losses *trainer.Losses) ([]T, error) {
+	n := p.segmentCount()
+	lay := func(g int) *segattn.Rows { return segattn.Lay(p.segment(g), segattn.Both, p.gamma, true) }
+	for g := range n - 1 { // the last segment's keys and values are only its own
+		if rows := lay(g); rows.Total() > 0 {
+			if err := t.msaForward(ctx, p, rows, top, stores); err != nil {
+				return nil, fmt.Errorf("segment %d: %w", g, err)
+			}
+		}
+	}
+	dtop := make([]T, len(top))
+	for g := n - 1; g >= 0; g-- {
+		if rows := lay(g); rows.Total() > 0 {
+			if err := t.msaPass(ctx, p, rows, top, stores, dtop, losses); err != nil {
+				return nil, fmt.Errorf("segment %d: %w", g, err)
+			}
+		}
+	}
+	return dtop, nil
+}
+
+// Step updates the adapter with AdamW at the given rate and returns the gradient
+// norm before clipping.
+func (t *Adapter[T]) Step(rate float64) (float64, error) {
+	return t.opt.update(t.params, rate)
+}
+
+// Adapter returns the adapter with its parameters as trained so far.
+func (t *Adapter[T]) Adapter() *model.Adapter {
+	for i, p := range t.params {
+		dst := t.adapter.Params[i].Data
+		if s, ok := any(p.data).([]float32); ok {
+			copy(dst, s) // the same memory already, in fact
+			continue
+		}
+		for k, v := range p.data {
+			dst[k] = float32(v)
+		}
+	}
+	return t.adapter
+}
+
+// State copies out the parameters and AdamW's moments, as "<name>", "m.<name>"
+// and "v.<name>".
+func (t *Adapter[T]) State() (trainer.State, error) { return saveState(t.params, t.opt), nil }
+
+// Restore sets what State copied out.
+func (t *Adapter[T]) Restore(s trainer.State) error { return restoreState(t.params, t.opt, s) }
+
+// Gradient returns the gradient summed since the last step of the named
+// parameter, nil when there is none of that name.
+func (t *Adapter[T]) Gradient(name string) []T {
+	if p := t.byName[name]; p != nil {
+		return p.grad
+	}
+	return nil
+}

@@ -1,0 +1,161 @@
+package gorgonia
+
+import (
+	"context"
+	"fmt"
+
+	G "gorgonia.org/gorgonia"
+
+	"github.com/specstream/specstream/kernels"
+	"github.com/specstream/specstream/model"
+	"github.com/specstream/specstream/segattn"
+)
+
+// dims are the sizes a graph is built from.
+type dims struct {
+	h, ff, vocab int
+	heads        segattn.Heads
+}
+
+func newDims(c model.Config) dims {
+	return dims{h: c.HiddenSize, ff: c.IntermediateSize, vocab: c.VocabSize,
+		heads: segattn.Heads{Query: c.NumHeads, KV: c.NumKVHeads, Dim: c.HeadDim}}
+}
+
+// layerWeights are a decoder layer's frozen weights as the graph reads them:
+// query, key and value projections stacked, gate and up projections stacked.
+type layerWeights[T kernels.Float] struct {
+	attnNorm, qkv, o, mlpNorm, gateUp, down []T
+}
+
+func newLayerWeights[T kernels.Float](l *model.Layer) layerWeights[T] {
+	return layerWeights[T]{
+		attnNorm: convert[T](l.AttnNorm), mlpNorm: convert[T](l.MLPNorm),
+		qkv: convert[T](l.Q, l.K, l.V), o: convert[T](l.O),
+		gateUp: convert[T](l.Gate, l.Up), down: convert[T](l.Down),
+	}
+}
+
+// convert concatenates float32 slices as Ts; a single float32 slice is shared.
+func convert[T kernels.Float](parts ...[]float32) []T {
+	if s, ok := any(parts[0]).([]T); ok && len(parts) == 1 {
+		return s
+	}
+	var out []T
+	for _, p := range parts {
+		for _, v := range p {
+			out = append(out, T(v))
+		}
+	}
+	return out
+}
+
+// layerNodes is one decoder layer of a graph: slots for its weights and nodes
+// for what is trained in it.
+type layerNodes[T kernels.Float] struct {
+	attnNorm, qkv, o, mlpNorm, gateUp, down frozen[T]
+	// lora holds the pairs by target name; empty in lossless mode.
+	lora map[string]lowRank
+	// adapterA, adapterB are the stream adapter that the rows pass through in
+	// place of the MLP (or beside it, with both).
+	adapterA, adapterB *G.Node
+	adapterRank        int
+	both               bool
+	// weights are trainable projections and norms by tensor kind (pretraining).
+	weights map[string]*G.Node
+}
+
+// bind sets the layer's frozen weights.
+func (l *layerNodes[T]) bind(w *layerWeights[T]) {
+	l.attnNorm.w, l.qkv.w, l.o.w = w.attnNorm, w.qkv, w.o
+	l.mlpNorm.w, l.gateUp.w, l.down.w = w.mlpNorm, w.gateUp, w.down
+}
+
+// pairs returns the LoRA pairs of the named targets, laid side by side in the
+// columns of one stacked projection of the given widths.
+func (l *layerNodes[T]) pairs(targets []string, widths []int) (out []lowRank) {
+	col := 0
+	for i, t := range targets {
+		if p, ok := l.lora[t]; ok {
+			p.col, p.out = col, widths[i]
+			out = append(out, p)
+		}
+		col += widths[i]
+	}
+	return out
+}
+
+// layer adds a decoder layer: x + attention(norm(x)), then + MLP(norm(·)).
+// It returns the layer's output and its attention node.
+func (b *builder[T]) layer(d dims, x *G.Node, l *layerNodes[T], store int, scale T) (y, att *G.Node) {
+	hq, hkv := d.heads.Query*d.heads.Dim, d.heads.KV*d.heads.Dim
+	n1 := b.rmsNorm(d.h, x, &l.attnNorm, l.weights["attn_norm"])
+	qkv := b.linear("qkv", n1, linearSpec[T]{in: d.h, out: d.heads.Width(), frozen: &l.qkv, weight: l.weights["qkv"],
+		pairs: l.pairs([]string{"q_proj", "k_proj", "v_proj"}, []int{hq, hkv, hkv}), scale: scale})
+	att = b.attention(d.heads, store, b.rotary(d.heads, qkv))
+	x1 := b.linear("o", att, linearSpec[T]{in: hq, out: d.h, frozen: &l.o, weight: l.weights["o"],
+		pairs: l.pairs([]string{"o_proj"}, []int{d.h}), scale: scale, residual: x})
+	n2 := b.rmsNorm(d.h, x1, &l.mlpNorm, l.weights["mlp_norm"])
+	if l.adapterA != nil {
+		x1 = b.linear("stream_adapter", n2, linearSpec[T]{in: d.h, out: d.h, scale: 1, residual: x1,
+			pairs: []lowRank{{a: l.adapterA, b: l.adapterB, out: d.h, rank: l.adapterRank}}})
+		if !l.both {
+			return x1, att
+		}
+	}
+	gu := b.linear("gate_up", n2, linearSpec[T]{in: d.h, out: 2 * d.ff, frozen: &l.gateUp, weight: l.weights["gate_up"],
+		pairs: l.pairs([]string{"gate_proj", "up_proj"}, []int{d.ff, d.ff}), scale: scale})
+	y = b.linear("down", b.swiGLU(d.ff, gu), linearSpec[T]{in: d.ff, out: d.h, frozen: &l.down, weight: l.weights["down"],
+		pairs: l.pairs([]string{"down_proj"}, []int{d.h}), scale: scale, residual: x1})
+	return y, att
+}
+
+// program is a compiled part of a graph.
+type program struct {
+	vm   G.VM
+	outs G.Nodes
+}
+
+// compile makes the program that computes outs and nothing else.
+func (b *builder[T]) compile(outs G.Nodes) (*program, error) {
+	sub := b.g.ExactSubgraphRoots(outs...)
+	prog, loc, err := G.CompileFunction(b.g, sub.Inputs(), outs)
+	if err != nil {
+		return nil, fmt.Errorf("compile graph: %w", err)
+	}
+	return &program{vm: G.NewTapeMachine(b.g, G.WithPrecompiled(prog, loc)), outs: outs}, nil
+}
+
+// run executes the program.
+func (p *program) run(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	p.vm.Reset()
+	if err := p.vm.RunAll(); err != nil {
+		return fmt.Errorf("run graph: %w", err)
+	}
+	return nil
+}
+
+func (p *program) close() error {
+	if p == nil {
+		return nil
+	}
+	return p.vm.Close()
+}
+
+// value returns the backing slice of a node's value.
+func value[T kernels.Float](n *G.Node) []T { return n.Value().Data().([]T) }
+
+// gradients adds the backward of out, whose own gradient is the input node seed.
+func (b *builder[T]) gradients(out, seed *G.Node, wrt G.Nodes) (G.Nodes, error) {
+	grads, err := G.Backpropagate(G.Nodes{out}, G.Nodes{seed}, wrt)
+	if err != nil {
+		return nil, fmt.Errorf("differentiate graph: %w", err)
+	}
+	return grads, nil
+}
+
+// capacity rounds a number of rows up, so that packs of similar size share a graph.
+func capacity(rows int) int { return (rows + rows/8 + 63) / 64 * 64 }
