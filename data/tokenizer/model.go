@@ -1,0 +1,398 @@
+package tokenizer
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/specstream/specstream"
+)
+
+// modelSpec is the "model" of a file.
+type modelSpec struct {
+	vocab        map[string]int32
+	merges       []mergeSpec // in order of rank
+	byteLevel    bool
+	fallback     bool
+	unk          int32 // -1: none
+	fuseUnk      bool
+	ignoreMerges bool
+}
+
+// mergeSpec is one merge by ids.
+type mergeSpec struct{ left, right, product int32 }
+
+func (l *loader) parseModel(b json.RawMessage, byteLevel bool) (*modelSpec, error) {
+	m, err := l.object("model", b)
+	if err != nil {
+		return nil, err
+	}
+	if v, ok := m["type"]; ok { // files of 2019 and 2020 have none
+		var kind string
+		if err := l.value("model.type", v, &kind); err != nil {
+			return nil, err
+		}
+		if kind != "BPE" {
+			return nil, l.unsupported("model.type", "model type %q", kind)
+		}
+	}
+	s := &modelSpec{byteLevel: byteLevel, unk: -1}
+	var (
+		dropout        float64
+		unk            nullable
+		prefix, suffix string
+		merges         json.RawMessage
+	)
+	into := map[string]any{
+		"type": nil, "dropout": &dropout, "unk_token": &unk, "continuing_subword_prefix": &prefix,
+		"end_of_word_suffix": &suffix, "fuse_unk": &s.fuseUnk, "byte_fallback": &s.fallback,
+		"ignore_merges": &s.ignoreMerges, "vocab": &s.vocab, "merges": &merges,
+	}
+	for name, v := range m {
+		p, ok := into[name]
+		if !ok {
+			return nil, l.unsupported("model."+name, "this setting of BPE")
+		}
+		if p == nil || isNull(v) {
+			continue
+		}
+		if err := l.value("model."+name, v, p); err != nil {
+			return nil, err
+		}
+	}
+	switch {
+	case dropout != 0:
+		return nil, l.unsupported("model.dropout", "dropout")
+	case prefix != "":
+		return nil, l.unsupported("model.continuing_subword_prefix", "a prefix (%q) of continuing tokens", prefix)
+	case suffix != "":
+		return nil, l.unsupported("model.end_of_word_suffix", "a suffix (%q) of words", suffix)
+	case len(s.vocab) == 0:
+		return nil, l.bad("model.vocab", "missing or empty")
+	case merges == nil:
+		return nil, l.bad("model.merges", "missing")
+	}
+	for token, id := range s.vocab {
+		if id < 0 {
+			return nil, l.bad("model.vocab", "token %q has id %d", token, id)
+		}
+	}
+	if err := l.parseMerges(s, merges); err != nil {
+		return nil, err
+	}
+	if unk.set {
+		id, ok := s.vocab[unk.value]
+		if !ok {
+			return nil, l.bad("model.unk_token", "%q is not in the vocabulary", unk.value)
+		}
+		s.unk = id
+	}
+	return s, nil
+}
+
+// parseMerges reads merges in either form: ["a b", …] or [["a","b"], …].
+func (l *loader) parseMerges(s *modelSpec, b json.RawMessage) error {
+	const field = "model.merges"
+	var lines []string
+	var pairs [][]string
+	if json.Unmarshal(b, &lines) == nil {
+		pairs = make([][]string, 0, len(lines))
+		for _, line := range lines {
+			if strings.HasPrefix(line, "#version") {
+				continue
+			}
+			left, right, err := s.cutMerge(line)
+			if err != nil {
+				return l.badMerge(len(pairs), "%q %v", line, err)
+			}
+			pairs = append(pairs, []string{left, right})
+		}
+	} else if err := l.value(field, b, &pairs); err != nil {
+		return err
+	}
+	s.merges = make([]mergeSpec, 0, len(pairs))
+	for i, p := range pairs {
+		if len(p) != 2 {
+			return l.badMerge(i, "has %d parts, want 2", len(p))
+		}
+		if p[0] == "" || p[1] == "" {
+			return l.badMerge(i, "%q has an empty part", p)
+		}
+		var m mergeSpec
+		for _, part := range []struct {
+			token string
+			id    *int32
+		}{{p[0], &m.left}, {p[1], &m.right}, {p[0] + p[1], &m.product}} {
+			id, ok := s.vocab[part.token]
+			if !ok {
+				return l.badMerge(i, "needs the token %q, which is not in the vocabulary", part.token)
+			}
+			*part.id = id
+		}
+		s.merges = append(s.merges, m)
+	}
+	return nil
+}
+
+func (l *loader) badMerge(i int, format string, args ...any) error {
+	return &specstream.InputError{File: l.name, Record: int64(i) + 1, Field: "model.merges", Reason: "merge " + fmt.Sprintf(format, args...)}
+}
+
+// cutMerge cuts "left right" at its space. Where tokens themselves contain
+// spaces (conversions that turned no-break spaces into spaces have such lines,
+// and Hugging Face refuses them), it is cut at the one place that leaves tokens
+// on both sides and joined; without exactly one the line is refused.
+func (s *modelSpec) cutMerge(line string) (left, right string, err error) {
+	if strings.Count(line, " ") == 1 {
+		left, right, _ = strings.Cut(line, " ")
+		return left, right, nil
+	}
+	found := 0
+	for i := range len(line) {
+		if line[i] != ' ' || i == 0 || i == len(line)-1 {
+			continue
+		}
+		a, b := line[:i], line[i+1:]
+		_, ok1 := s.vocab[a]
+		_, ok2 := s.vocab[b]
+		_, ok3 := s.vocab[a+b]
+		if ok1 && ok2 && ok3 {
+			left, right = a, b
+			found++
+		}
+	}
+	switch found {
+	case 1:
+		return left, right, nil
+	case 0:
+		return "", "", fmt.Errorf("is no pair of tokens")
+	}
+	return "", "", fmt.Errorf("can be cut in %d ways", found)
+}
+
+// build makes the model. No symbol, merge or whole piece gives an id that
+// forbidden reports; nil forbids none.
+func (s *modelSpec) build(forbidden func(id int32) bool) *bpe {
+	allowed := func(id int32) bool { return forbidden == nil || !forbidden(id) }
+	m := &bpe{
+		merges:    newMergeTable(len(s.merges)),
+		byteLevel: s.byteLevel,
+		fallback:  s.fallback,
+		unk:       s.unk,
+		fuseUnk:   s.fuseUnk,
+		chars:     make(map[rune]int32),
+		cutMeta:   true,
+	}
+	for i := range m.bytes {
+		m.bytes[i] = -1
+	}
+	for i := range m.ascii {
+		m.ascii[i] = -1
+	}
+	for token, id := range s.vocab {
+		if !allowed(id) {
+			continue
+		}
+		r, n := utf8.DecodeRuneInString(token)
+		switch {
+		case n == len(token) && n > 0 && s.byteLevel:
+			if int(r) < len(runeBytes) && runeBytes[r] >= 0 {
+				m.bytes[runeBytes[r]] = id
+			}
+		case n == len(token) && n > 0 && r < utf8.RuneSelf:
+			m.ascii[r] = id
+		case n == len(token) && n > 0:
+			m.chars[r] = id
+		case !s.byteLevel && s.fallback:
+			// Hugging Face looks for upper-case digits only.
+			if b, ok := byteToken(token); ok && token == fmt.Sprintf("<0x%02X>", b) {
+				m.bytes[b] = id
+			}
+		}
+	}
+	if _, ok := m.chars['▁']; !ok {
+		m.cutMeta = false // unknown characters may fuse across a cut
+	}
+	strs := make(map[int32]string, len(s.vocab))
+	for token, id := range s.vocab {
+		strs[id] = token
+	}
+	for rank, p := range s.merges {
+		if !allowed(p.product) {
+			continue
+		}
+		pair := pairOf(p.left, p.right)
+		// A repeated pair keeps its last rank, as in Hugging Face.
+		*m.merges.find(pair) = mergeSlot{pair: pair, rank: int32(rank), id: p.product}
+		if !s.byteLevel && m.cutMeta && crossesMeta(strs[p.product]) {
+			m.cutMeta = false
+		}
+	}
+	if s.ignoreMerges {
+		m.words = make(map[string]int32, len(s.vocab))
+		for token, id := range s.vocab {
+			if !allowed(id) {
+				continue
+			}
+			if s.byteLevel {
+				raw, ok := exactByteLevel(token)
+				if !ok {
+					continue // no piece of text is spelt like this
+				}
+				token = raw
+			}
+			m.words[token] = id
+		}
+	}
+	return m
+}
+
+// crossesMeta reports whether a token has ▁ right after another character.
+func crossesMeta(token string) bool {
+	for i := strings.Index(token, metaSymbol); i >= 0; {
+		if i > 0 && !strings.HasSuffix(token[:i], metaSymbol) {
+			return true
+		}
+		k := strings.Index(token[i+len(metaSymbol):], metaSymbol)
+		if k < 0 {
+			return false
+		}
+		i += len(metaSymbol) + k
+	}
+	return false
+}
+
+func (l *loader) loadAdded(b json.RawMessage, spec *modelSpec) error {
+	if isNull(b) {
+		return nil
+	}
+	var items []struct {
+		ID         *int32
+		Content    string
+		SingleWord bool `json:"single_word"`
+		Lstrip     bool
+		Rstrip     bool
+		Normalized bool
+		Special    bool
+	}
+	if err := l.value("added_tokens", b, &items); err != nil {
+		return err
+	}
+	byContent := make(map[string]*addedToken, len(items))
+	patterns := make(map[string]string, len(items))
+	// Hugging Face gives tokens that the model lacks the ids after its own, in
+	// order, whatever the file says.
+	next := int32(len(spec.vocab))
+	for i, it := range items {
+		field := fmt.Sprintf("added_tokens[%d]", i)
+		switch {
+		case it.ID == nil:
+			return l.bad(field+".id", "missing")
+		case it.Content == "":
+			return l.bad(field+".content", "missing or empty")
+		case byContent[it.Content] != nil:
+			return l.bad(field+".content", "%q is there twice", it.Content)
+		}
+		want, ok := spec.vocab[it.Content]
+		if !ok {
+			want = next
+			next++
+		}
+		if *it.ID != want {
+			return &specstream.InputError{
+				File: l.name, Field: field + ".id",
+				Reason: fmt.Sprintf("%q has id %d, where Hugging Face's library would load it as %d", it.Content, *it.ID, want),
+				Hint:   "add the tokens that are missing in between, or correct the id",
+			}
+		}
+		a := &addedToken{
+			id: want, content: it.Content, pattern: it.Content, singleWord: it.SingleWord,
+			lstrip: it.Lstrip, rstrip: it.Rstrip, normalized: it.Normalized, special: it.Special,
+		}
+		if a.normalized {
+			a.pattern = normalize(l.t.uni, l.t.normalizers, a.content)
+		}
+		// Tokens with one pattern would be one entry of the automaton.
+		key := fmt.Sprint(a.normalized, a.pattern)
+		if other, ok := patterns[key]; ok || a.pattern == "" {
+			return l.bad(field+".content", "%q is recognised as %q, like %q", a.content, a.pattern, other)
+		}
+		patterns[key] = a.content
+		byContent[a.content] = a
+		l.added = append(l.added, a)
+	}
+	return nil
+}
+
+// buildModes makes the matchers and models of Encode and EncodeSpecial.
+func (l *loader) buildModes(spec *modelSpec) error {
+	t := l.t
+	control := make(map[int32]bool)
+	var plain []*addedToken
+	for _, a := range l.added {
+		switch {
+		case a.onlySpace(t.uni):
+			plain = append(plain, a)
+		case a.special:
+			control[a.id] = true
+		}
+	}
+	t.special = newMode(l.added, spec.build(nil))
+	model := t.special.model
+	if spec.makes(control) {
+		model = spec.build(func(id int32) bool { return control[id] })
+	}
+	t.plain = newMode(plain, model)
+	return l.checkUnknown(spec)
+}
+
+func newMode(tokens []*addedToken, m *bpe) mode {
+	var raw, normalized []*addedToken
+	for _, a := range tokens {
+		if a.normalized {
+			normalized = append(normalized, a)
+		} else {
+			raw = append(raw, a)
+		}
+	}
+	return mode{raw: newMatcher(raw), normalized: newMatcher(normalized), model: m}
+}
+
+// makes reports whether plain characters can give one of the ids: as a
+// character, as the product of a merge, or as a whole piece.
+func (s *modelSpec) makes(ids map[int32]bool) bool {
+	for _, m := range s.merges {
+		if ids[m.product] {
+			return true
+		}
+	}
+	for token, id := range s.vocab {
+		if ids[id] && (s.ignoreMerges || utf8.RuneCountInString(token) == 1) {
+			return true
+		}
+	}
+	return false
+}
+
+// checkUnknown refuses models that could meet a character they have no id for.
+// Hugging Face would drop such characters from the text without a word.
+func (l *loader) checkUnknown(spec *modelSpec) error {
+	m := l.t.plain.model
+	if m.unk >= 0 {
+		return nil
+	}
+	if !m.byteLevel && !m.fallback {
+		return l.bad("model.unk_token", "missing, and there is no byte_fallback: unknown characters would vanish")
+	}
+	for b, id := range m.bytes {
+		if id >= 0 || neverInUTF8(byte(b)) || !m.byteLevel && b < utf8.RuneSelf && m.ascii[b] >= 0 {
+			continue
+		}
+		return l.bad("model.vocab", "no token for byte %#02x and no unk_token: some characters would vanish", b)
+	}
+	return nil
+}
+
+// neverInUTF8 reports whether no UTF-8 text contains the byte.
+func neverInUTF8(b byte) bool { return b == 0xC0 || b == 0xC1 || b >= 0xF5 }
