@@ -1,0 +1,15 @@
+// Package cpu is the reference decoding engine: it defines what every other
+// engine must compute.
+//
+// A forward is a batch of rows. Main rows carry tokens and write their keys and
+// values to the cache; stream rows belong to a main row and live within the
+// forward. Every row's result depends on the keys it sees, in order, and on
+// nothing else that shares the batch (package kernels guarantees it), so that
+// verifying a draft tree gives bit for bit what decoding a token at a time gives.
+//
+// In lossless mode the main stream never sees a stream. The engine therefore runs
+// the streams after acceptance, for the accepted node alone: of the streams that
+// the method attaches to every kept node those are the only ones that are read,
+// and they come out the same. In shared mode the main stream sees its own streams,
+// so all kept nodes carry theirs.
+package cpu
