@@ -106,6 +106,12 @@ func TestNewAdapter(t *testing.T) {
 	require.Equal(t, float32(42), a.Param("base_model.model.model.layers.5.self_attn.k_proj.lora_A.weight").Data[0])
 	A, B = a.StreamAdapter(5)
 	require.True(t, A == nil && B == nil)
+	require.Same(t, &a.Param(model.LoRAName(5, "k_proj", "A")).Data[0], &mustLoRA(a, 5, "k_proj")[0])
+	for _, name := range []string{model.StreamEmbeddingsName, model.PrunerName("A"), model.PrunerName("B"), model.LoRAName(0, "down_proj", "B")} {
+		require.NotNil(t, a.Param(name), name)
+	}
+	require.Nil(t, a.Param(model.StreamAdapterName(5, "A")), "shared mode has no stream adapters")
+	require.Nil(t, a.Param(model.StreamInitName("A")), "f is the identity")
 
 	a, err = model.NewAdapter(c, lossless(), 1)
 	require.NoError(t, err)
@@ -123,6 +129,11 @@ func TestNewAdapter(t *testing.T) {
 	var in *specstream.InputError
 	require.ErrorAs(t, err, &in)
 	require.Equal(t, "msa_layers", in.Field)
+}
+
+func mustLoRA(a *model.Adapter, layer int, target string) []float32 {
+	A, _ := a.LoRA(layer, target)
+	return A
 }
 
 func TestAdapterSaveThenLoad(t *testing.T) {

@@ -4,7 +4,9 @@ package model
 const StreamEmbeddingsName = nameStreamEmbeddings
 
 // LoRAName names one half ("A" or "B") of the LoRA pair of a layer's projection.
-func LoRAName(layer int, target, half string) string { return loraName(layer, target) + halfSuffix(half) }
+func LoRAName(layer int, target, half string) string {
+	return loraName(layer, target) + halfSuffix(half)
+}
 
 // StreamAdapterName names one half of a layer's stream adapter.
 func StreamAdapterName(layer int, half string) string {

@@ -71,8 +71,8 @@ type Sample struct {
 
 // Gate is one gate's verdict.
 type Gate struct {
-	Name, Want, Got string
-	Passed          bool
+	Name, Detail string
+	Passed       bool
 }
 
 //go:embed report.html

@@ -14,7 +14,7 @@ func TestWrite(t *testing.T) {
 			Loss:     []Curve{{"main", nil}, {"stream 1", []float64{3, 2, 1.5}}, {"stream 2", []float64{4, 3, 2}}},
 			Accuracy: []Curve{{"stream 1", []float64{0.1, 0.5, math.NaN()}}}, Accepted: []int64{10, 20, 5}, Speed: []Bar{{"autoregressive", 100, "tokens/s"}, {"speculative", 230, "tokens/s"}},
 			Samples: []Sample{{Prompt: "Q: <x>\n", Reference: "SELECT 1", Calls: []string{"SELECT", " 1"}, Beta: 2}},
-			Gates:   []Gate{{"parity", "1", "1", true}}}}}
+			Gates:   []Gate{{"parity", "parity 1, must be 1", true}}}}}
 	var b bytes.Buffer
 	if err := Write(&b, d); err != nil {
 		t.Fatal(err)
