@@ -130,7 +130,8 @@ type sides struct {
 }
 
 var pools = sync.OnceValue(func() map[Split]sides {
-	return map[Split]sides{Train: parseTables(trainTables), HeldOut: parseTables(heldOutTables)}
+	train := parseTables(trainTables)
+	return map[Split]sides{Train: train, HeldOut: parseTables(heldOutTables), Renamed: train}
 })
 
 // parseTables parses the constants above; a mistake in them is a panic, which

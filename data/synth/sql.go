@@ -39,7 +39,8 @@ var needs = sync.OnceValue(func() map[Split][]need {
 		}
 		return out
 	}
-	return map[Split][]need{Train: of(trainQuestions), HeldOut: of(heldOutQuestions)}
+	train := of(trainQuestions)
+	return map[Split][]need{Train: train, HeldOut: of(heldOutQuestions), Renamed: train}
 })
 
 // sqlRecord makes one question with its table and SQL.
@@ -55,6 +56,10 @@ func sqlRecord(r *rng, split Split) sqlJSON {
 		t = pick(r, tables)
 	}
 
+	parent := side.byName[t.parent]
+	if split == Renamed {
+		t, parent = r.renamed(t), r.renamed(parent)
+	}
 	b := &binder{r: r, ask: map[string]string{}, sql: map[string]string{}}
 	b.both("T", t.name)
 	b.both("E", t.many)
@@ -62,7 +67,7 @@ func sqlRecord(r *rng, split Split) sqlJSON {
 	used := b.columns(t, n)
 	var context string
 	if n.parent {
-		p := side.byName[t.parent]
+		p := parent
 		b.both("P", p.name)
 		b.both("Q", p.many)
 		b.both("q", p.one)

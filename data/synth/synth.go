@@ -42,13 +42,17 @@ import (
 	"github.com/specstream/specstream"
 )
 
-// Split names one of the two disjoint halves of the generator.
+// Split names a part of what the generator can make. Train and HeldOut are disjoint.
 type Split string
 
 // The splits.
 const (
 	Train   Split = "train"
 	HeldOut Split = "heldout"
+	// Renamed is Train for SQL with the names of tables and columns drawn anew in
+	// every record. A base pretrained on it learns to copy names from the schema it
+	// is shown, where Train's 63 tables could be remembered.
+	Renamed Split = "renamed"
 )
 
 // Write writes n records of a format of [specstream.Formats].
@@ -137,7 +141,7 @@ func generate(w io.Writer, format string, seed uint64, n int, split Split, recor
 	if n < 0 {
 		return specstream.Invalid("n", "%d is negative", n)
 	}
-	if split != Train && split != HeldOut {
+	if split != Train && split != HeldOut && (split != Renamed || format != "sql") {
 		return specstream.Invalid("split", "%q is neither %q nor %q", split, Train, HeldOut)
 	}
 	b := bufio.NewWriterSize(w, 64<<10)

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+)
+
+// event is one report of progress. As JSON it is what a worker reads from the
+// standard error of the child processes it runs.
+type event struct {
+	Type            string  `json:"type"` // "progress"
+	Stage           string  `json:"stage"`
+	Step            int64   `json:"step"`
+	Steps           int64   `json:"steps,omitempty"` // 0: unknown
+	Loss            float64 `json:"loss,omitempty"`
+	TokensPerSecond float64 `json:"tokens_per_second,omitempty"`
+	ETASeconds      float64 `json:"eta_seconds,omitempty"`
+	// Note is shown to people.
+	Note string `json:"note,omitempty"`
+}
+
+// reporter shows progress on standard error.
+type reporter struct {
+	w      io.Writer
+	mode   string // "bar", "plain", "jsonl" or "none"
+	every  time.Duration
+	last   time.Time
+	stage  string
+	bar    *progressbar.ProgressBar
+	closed bool
+}
+
+// newReporter chooses the way --progress asks for.
+func (o *options) newReporter() (*reporter, error) {
+	r := &reporter{w: os.Stderr, mode: o.progress, every: 5 * time.Second}
+	switch o.progress {
+	case "auto":
+		r.mode = "plain"
+		if isTerminal(os.Stderr) {
+			r.mode = "bar"
+		}
+	case "jsonl":
+		r.every = time.Second
+	case "plain", "none":
+	default:
+		return nil, usageError{fmt.Errorf("--progress %q is not auto, plain, jsonl or none", o.progress)}
+	}
+	return r, nil
+}
+
+// report shows an event: at once when a stage begins or ends, otherwise now and then.
+func (r *reporter) report(e event) {
+	e.Type = "progress"
+	end := e.Steps > 0 && e.Step >= e.Steps
+	first := e.Stage != r.stage
+	if r.mode == "bar" {
+		r.draw(e, first, end)
+		r.stage = e.Stage
+		return
+	}
+	if r.mode == "none" || (!first && !end && time.Since(r.last) < r.every) {
+		return
+	}
+	r.stage, r.last = e.Stage, time.Now()
+	if r.mode == "jsonl" {
+		if b, err := json.Marshal(e); err == nil {
+			fmt.Fprintf(r.w, "%s\n", b)
+		}
+		return
+	}
+	fmt.Fprintln(r.w, e.text())
+}
+
+// text renders an event on one line.
+func (e event) text() string {
+	s := fmt.Sprintf("%-10s %d", e.Stage, e.Step)
+	if e.Steps > 0 {
+		s += fmt.Sprintf("/%d", e.Steps)
+	}
+	if e.Loss != 0 {
+		s += fmt.Sprintf("  loss %.4f", e.Loss)
+	}
+	if e.TokensPerSecond != 0 {
+		s += fmt.Sprintf("  %.0f tokens/s", e.TokensPerSecond)
+	}
+	if e.ETASeconds >= 1 {
+		s += fmt.Sprintf("  %s left", (time.Duration(e.ETASeconds) * time.Second).String())
+	}
+	if e.Note != "" {
+		s += "  " + e.Note
+	}
+	return s
+}
+
+func (r *reporter) draw(e event, first, end bool) {
+	if first {
+		r.finish()
+		total := e.Steps
+		if total == 0 {
+			total = -1
+		}
+		r.bar = progressbar.NewOptions64(total, progressbar.OptionSetWriter(r.w), progressbar.OptionSetWidth(28),
+			progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionShowCount(), progressbar.OptionSetPredictTime(true),
+			progressbar.OptionUseANSICodes(true))
+	}
+	d := e.Stage
+	if e.Loss != 0 {
+		d += fmt.Sprintf(" loss %.3f", e.Loss)
+	}
+	if e.Note != "" {
+		d += " " + e.Note
+	}
+	r.bar.Describe(d)
+	_ = r.bar.Set64(e.Step) // drawing errors have nowhere to go
+	if end {
+		r.finish()
+	}
+}
+
+// finish ends the bar that is drawn, if any.
+func (r *reporter) finish() {
+	if r.bar != nil {
+		_ = r.bar.Exit()
+		fmt.Fprintln(r.w)
+		r.bar = nil
+	}
+}
