@@ -58,7 +58,7 @@ func (d Digest) Validate() error {
 // Ref names one committed artefact: the key of its manifest in a store and the
 // digest of the manifest's bytes.
 type Ref struct {
-	// Key is the manifest's key in the store, "manifests/<run>/<step>-<ulid>.json".
+	// Key is the manifest's key in the store, "manifests/<run>/<step>-<generation>.json".
 	Key string `json:"key"`
 	// Digest is the SHA-256 of the manifest's bytes.
 	Digest Digest `json:"digest"`
