@@ -23,10 +23,12 @@ import (
 //go:embed demobase
 var demoBase embed.FS
 
-// demoSizes are the amounts of generated data: training records and held-out
-// prompts. No table and no question template is in both.
+// The amounts of generated data: training records, as many again with names drawn
+// anew, and held-out prompts. No table and no question template of the prompts is
+// trained on.
 const (
 	demoRecords = 8000
+	demoRenamed = 6000
 	demoPrompts = 200
 )
 
@@ -198,10 +200,10 @@ func prepareDemo(dir string, keep bool) error {
 			return err
 		}
 	}
-	if err := writeSQL(filepath.Join(dir, "data", "train.json"), demoRecords, synth.Train); err != nil {
-		return err
-	}
-	return writeSQL(filepath.Join(dir, "data", "heldout.json"), demoPrompts, synth.HeldOut)
+	return errors.Join(
+		writeSQL(filepath.Join(dir, "data", "train.json"), demoRecords, synth.Train),
+		writeSQL(filepath.Join(dir, "data", "renamed.json"), demoRenamed, synth.Renamed),
+		writeSQL(filepath.Join(dir, "data", "heldout.json"), demoPrompts, synth.HeldOut))
 }
 
 func writeSQL(path string, n int, split synth.Split) (err error) {
@@ -219,13 +221,24 @@ func demoJob(dir string) (specstream.JobSpec, error) {
 	if err != nil {
 		return specstream.JobSpec{}, err
 	}
-	sql := func(name string) specstream.DataSpec {
-		return specstream.DataSpec{Format: "sql", Inputs: []string{filepath.Join(abs, "data", name)}, MaxLength: 512}
+	sql := func(names ...string) specstream.DataSpec {
+		d := specstream.DataSpec{Format: "sql", MaxLength: 512}
+		for _, n := range names {
+			d.Inputs = append(d.Inputs, filepath.Join(abs, "data", n))
+		}
+		return d
 	}
+	// The base has only eight thin layers, and its streams need all of them. For the
+	// same reason lossless streams pass through the frozen MLP beside their adapter.
+	half := 0.5
 	job := specstream.JobSpec{
-		Name: "demo", Base: filepath.Join(abs, "base"), Data: sql("train.json"), HoldOut: sql("heldout.json"),
-		Train: specstream.TrainSpec{Steps: 6, BatchSize: 16, LearningRate: 3e-3},
-		Eval:  specstream.EvalSpec{DecodeSpec: specstream.DecodeSpec{MaxNewTokens: 96}, Prompts: demoPrompts},
+		Name: "demo", Base: filepath.Join(abs, "base"), Data: sql("train.json", "renamed.json"), HoldOut: sql("heldout.json"),
+		Overrides: map[specstream.Mode]specstream.TrainSpec{
+			specstream.Lossless: {AdapterSpec: specstream.AdapterSpec{MSALayers: 8, StreamRank: 32, StreamMLP: specstream.StreamMLPBaseAdapter},
+				Steps: 300, BatchSize: 16, LearningRate: 5e-3},
+			specstream.Shared: {AdapterSpec: specstream.AdapterSpec{MSALayers: 8, LoRARank: 16}, Steps: 200, BatchSize: 16, LearningRate: 2e-3, AlphaStream: &half},
+		},
+		Eval:  specstream.EvalSpec{DecodeSpec: specstream.DecodeSpec{MaxNewTokens: 96, TreeNodes: 16}, Prompts: demoPrompts},
 		Gates: specstream.GateSpec{MeanAcceptedTokens: 1.5, Prompts: demoPrompts},
 	}
 	return job.WithDefaults(), nil
