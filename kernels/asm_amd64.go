@@ -224,6 +224,21 @@ func attendScoresAVX512(p *float32, q *float32, k *float32, stride int, n int, h
 //go:noescape
 func attendValuesAVX512(out *float32, p *float32, v *float32, stride int, n int, hd int)
 
+// vecAdamWAVX512 does one step of AdamW on p[i] with gradient factor*grad[i].
+//
+//go:noescape
+func vecAdamWAVX512(p *float32, grad *float32, m *float32, v *float32, n int, factor float32, beta1 float32, rest1 float32, beta2 float32, rest2 float32, keep float32, rate float32, root float32, eps float32)
+
+// vecSoftmaxBackAVX512 does d[i] = p[i]*(d[i]-a).
+//
+//go:noescape
+func vecSoftmaxBackAVX512(d *float32, p *float32, n int, a float32)
+
+// copyPanelAVX512 copies rows of two vectors that lie ss elements apart to dst, where they touch.
+//
+//go:noescape
+func copyPanelAVX512(dst *float32, src *float32, ss int, k int)
+
 // tile6x16AVX2 computes a 6 by cols (1..16) tile of C; strides in elements.
 //
 //go:noescape
@@ -383,3 +398,18 @@ func attendScoresAVX2(p *float32, q *float32, k *float32, stride int, n int, hd 
 //
 //go:noescape
 func attendValuesAVX2(out *float32, p *float32, v *float32, stride int, n int, hd int)
+
+// vecAdamWAVX2 does one step of AdamW on p[i] with gradient factor*grad[i].
+//
+//go:noescape
+func vecAdamWAVX2(p *float32, grad *float32, m *float32, v *float32, n int, factor float32, beta1 float32, rest1 float32, beta2 float32, rest2 float32, keep float32, rate float32, root float32, eps float32)
+
+// vecSoftmaxBackAVX2 does d[i] = p[i]*(d[i]-a).
+//
+//go:noescape
+func vecSoftmaxBackAVX2(d *float32, p *float32, n int, a float32)
+
+// copyPanelAVX2 copies rows of two vectors that lie ss elements apart to dst, where they touch.
+//
+//go:noescape
+func copyPanelAVX2(dst *float32, src *float32, ss int, k int)

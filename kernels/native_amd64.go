@@ -145,20 +145,13 @@ func (p *nativeProduct) packB(dst []float32, p0, depth, j0, cols int) {
 		return
 	}
 	src := p.b[p0*p.ldb+j0:]
-	switch {
-	case cols == 32:
-		for q := range depth {
-			*(*[32]float32)(dst[q*32:]) = *(*[32]float32)(src[q*p.ldb:])
-		}
-	case cols == 16 && width == 16:
-		for q := range depth {
-			*(*[16]float32)(dst[q*16:]) = *(*[16]float32)(src[q*p.ldb:])
-		}
-	default:
-		for q := range depth {
-			row := dst[q*width : (q+1)*width]
-			clear(row[copy(row, src[q*p.ldb:q*p.ldb+cols]):])
-		}
+	if cols == width {
+		p.tiles.copyPanel(&dst[0], &src[0], p.ldb, depth)
+		return
+	}
+	for q := range depth {
+		row := dst[q*width : (q+1)*width]
+		clear(row[copy(row, src[q*p.ldb:q*p.ldb+cols]):])
 	}
 }
 

@@ -35,6 +35,25 @@ func expShifted[T Float](x []T) (max, sum T) {
 	return max, sum
 }
 
+// Max returns the largest element of x, which is not empty; NaN where one is NaN.
+func Max[T Float](x []T) T { return maxOf(x) }
+
+// ExpSum does x[i] = exp(x[i]-shift) and returns the sum: with shift the maximum
+// it is the first half of a soft-max.
+func ExpSum[T Float](x []T, shift T) T { return expSum(x, shift) }
+
+// SoftmaxBackward turns the gradient d of a soft-max's output p into that of its
+// input, d[i] = p[i]·(d[i]-delta), with delta = Σ p[j]·d[j].
+func SoftmaxBackward[T Float](d, p []T, delta T) {
+	atLeast("SoftmaxBackward", "p", len(p), len(d))
+	if d32, ok := single(d); ok {
+		p32, _ := single(p)
+		softmaxBack32(d32, p32, float32(delta))
+		return
+	}
+	softmaxBackGo(d, p, delta)
+}
+
 // CrossEntropyRows computes soft-max cross-entropy and its gradient on a chunk
 // of logits [rows, v], in place, so that no second tensor of that size exists.
 // For a row r with labels[r] >= 0 and p the soft-max of its logits:

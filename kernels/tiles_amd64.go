@@ -13,6 +13,8 @@ type tileSet struct {
 	half   [13]tileKernel // for panels of at most lanes columns
 	// transpose packs up to lanes rows of src as columns of dst.
 	transpose func(dst *float32, ds int, src *float32, ss, k, rows, store int)
+	// copyPanel packs a full panel of k rows of src, which is not transposed.
+	copyPanel func(dst, src *float32, ss, k int)
 }
 
 var avx512Tiles = tileSet{
@@ -23,7 +25,7 @@ var avx512Tiles = tileSet{
 	half: [13]tileKernel{nil,
 		tile1x16AVX512, tile2x16AVX512, tile3x16AVX512, tile4x16AVX512, tile5x16AVX512, tile6x16AVX512,
 		tile7x16AVX512, tile8x16AVX512, tile9x16AVX512, tile10x16AVX512, tile11x16AVX512, tile12x16AVX512},
-	transpose: transposeAVX512,
+	transpose: transposeAVX512, copyPanel: copyPanelAVX512,
 }
 
 var avx2Tiles = tileSet{
@@ -32,7 +34,7 @@ var avx2Tiles = tileSet{
 		tile1x16AVX2, tile2x16AVX2, tile3x16AVX2, tile4x16AVX2, tile5x16AVX2, tile6x16AVX2},
 	half: [13]tileKernel{nil,
 		tile1x8AVX2, tile2x8AVX2, tile3x8AVX2, tile4x8AVX2, tile5x8AVX2, tile6x8AVX2},
-	transpose: transposeAVX2,
+	transpose: transposeAVX2, copyPanel: copyPanelAVX2,
 }
 
 // tilesFor returns the kernels of an instruction set, nil for portable Go.

@@ -192,3 +192,30 @@ func attendValues32(out, p, v []float32, stride int) {
 		attendValuesGo(out, p, v, stride)
 	}
 }
+
+// softmaxBack32 does d[i] = p[i]·(d[i]-a).
+func softmaxBack32(d, p []float32, a float32) {
+	switch activeLevel() {
+	case levelAVX512:
+		vecSoftmaxBackAVX512(unsafe.SliceData(d), unsafe.SliceData(p), len(d), a)
+	case levelAVX2:
+		vecSoftmaxBackAVX2(unsafe.SliceData(d), unsafe.SliceData(p), len(d), a)
+	default:
+		softmaxBackGo(d, p, a)
+	}
+}
+
+func adamW32(p, g, m, v []float32, s AdamW) {
+	pp, pg, pm, pv := unsafe.SliceData(p), unsafe.SliceData(g), unsafe.SliceData(m), unsafe.SliceData(v)
+	b1, b2 := float32(s.Beta1), float32(s.Beta2)
+	step := vecAdamWAVX2
+	switch activeLevel() {
+	case levelAVX512:
+		step = vecAdamWAVX512
+	case levelAVX2:
+	default:
+		adamWGo(p, g, m, v, s)
+		return
+	}
+	step(pp, pg, pm, pv, len(p), float32(s.Factor), b1, 1-b1, b2, 1-b2, float32(s.Keep), float32(s.Rate), float32(s.Root), float32(s.Eps))
+}

@@ -182,3 +182,20 @@ func attendValuesGo(out, p, v []float32, stride int) {
 		axpyGo(out, a, v[j*stride:])
 	}
 }
+
+func softmaxBackGo[T Float](d, p []T, a T) {
+	for i := range d {
+		d[i] = p[i] * (d[i] - a)
+	}
+}
+
+func adamWGo[T Float](p, g, m, v []T, s AdamW) {
+	factor, keep, rate, root, eps := T(s.Factor), T(s.Keep), T(s.Rate), T(s.Root), T(s.Eps)
+	b1, b2 := T(s.Beta1), T(s.Beta2)
+	for i, x := range g {
+		x *= factor
+		m[i] = T(b1*m[i]) + T((1-b1)*x)
+		v[i] = T(b2*v[i]) + T((1-b2)*T(x*x))
+		p[i] = T(keep*p[i]) - rate*m[i]/(T(T(math.Sqrt(float64(v[i])))*root)+eps)
+	}
+}

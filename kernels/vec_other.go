@@ -28,3 +28,6 @@ func attendScores32(p, q, k []float32, stride int, scale float32) {
 }
 
 func attendValues32(out, p, v []float32, stride int) { attendValuesGo(out, p, v, stride) }
+
+func softmaxBack32(d, p []float32, a float32) { softmaxBackGo(d, p, a) }
+func adamW32(p, g, m, v []float32, s AdamW)   { adamWGo(p, g, m, v, s) }

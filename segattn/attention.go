@@ -23,23 +23,45 @@ type KV[T kernels.Float] struct {
 	K, V [][]T
 	// DK, DV are nil where the main stream needs no gradient (lossless mode).
 	DK, DV [][]T
+	// memory backs all of them.
+	memory []T
 }
 
 // NewKV makes a store for sequences of the given numbers of positions.
 func NewKV[T kernels.Float](h Heads, positions []int, grad bool) *KV[T] {
-	n := len(positions)
-	s := &KV[T]{K: make([][]T, n), V: make([][]T, n)}
-	if grad {
-		s.DK, s.DV = make([][]T, n), make([][]T, n)
-	}
-	for i, p := range positions {
-		c := p * h.KV * h.Dim
-		s.K[i], s.V[i] = make([]T, c), make([]T, c)
-		if grad {
-			s.DK[i], s.DV[i] = make([]T, c), make([]T, c)
-		}
-	}
+	s := &KV[T]{}
+	s.Reset(h, positions, grad)
 	return s
+}
+
+// Reset makes the store anew for other sequences, in the memory it has where
+// that suffices. Keys and values are unspecified, accumulators zero.
+func (s *KV[T]) Reset(h Heads, positions []int, grad bool) {
+	n := len(positions)
+	size, parts := 0, 2
+	if grad {
+		parts = 4
+	}
+	for _, p := range positions {
+		size += p * h.KV * h.Dim
+	}
+	if cap(s.memory) < parts*size {
+		s.memory = make([]T, parts*size)
+	}
+	rest := s.memory[:parts*size]
+	clear(rest[2*size:])
+	take := func() [][]T {
+		out := make([][]T, n)
+		for i, p := range positions {
+			c := p * h.KV * h.Dim
+			out[i], rest = rest[:c:c], rest[c:]
+		}
+		return out
+	}
+	s.K, s.V, s.DK, s.DV = take(), take(), nil, nil
+	if grad {
+		s.DK, s.DV = take(), take()
+	}
 }
 
 // ClearGrad zeroes the accumulators.
@@ -66,16 +88,20 @@ type tile struct {
 	keys int // most main keys any of them sees
 }
 
-// tiles cuts a block's rows into runs of at most tileRows query rows.
-func (b *Block) tiles(r *Rows) []tile {
-	var out []tile
+// cut divides a block's rows into runs of at most tileRows query rows.
+func (b *Block) cut(r *Rows) {
+	queries := make([]query, 0, max(0, b.Hi-b.Lo)+len(b.Streams)*r.Gamma)
+	b.tiles = nil
 	add := func(row int, q query) {
-		if n := len(out); n > 0 && len(out[n-1].rows) < tileRows && out[n-1].row+len(out[n-1].rows) == row {
-			out[n-1].rows = append(out[n-1].rows, q)
-			out[n-1].keys = max(out[n-1].keys, q.keys)
-			return
+		queries = append(queries, q)
+		if n := len(b.tiles); n > 0 {
+			if t := &b.tiles[n-1]; len(t.rows) < tileRows && t.row+len(t.rows) == row {
+				t.rows = queries[len(queries)-len(t.rows)-1:]
+				t.keys = max(t.keys, q.keys)
+				return
+			}
 		}
-		out = append(out, tile{row: row, rows: []query{q}, keys: q.keys})
+		b.tiles = append(b.tiles, tile{row: row, rows: queries[len(queries)-1:], keys: q.keys})
 	}
 	if b.MainRow >= 0 {
 		i := 0
@@ -95,49 +121,50 @@ func (b *Block) tiles(r *Rows) []tile {
 			add(b.StreamRow+i*r.Gamma+j, query{keys: t + 1, own: j + 1, ownRow: b.StreamRow + i*r.Gamma})
 		}
 	}
-	return out
 }
 
 // Forward computes attention for every row of r. qkv is [rows, Width], already
-// rotated; out is [rows, Query·Dim]. The keys and values of main rows are put
-// into the store first; earlier positions must be there already. No score
-// outlives its tile.
-func Forward[T kernels.Float](r *Rows, h Heads, qkv []T, kv *KV[T], out []T) {
-	keep(r, h, qkv, kv)
+// rotated; out is [rows, Query·Dim]; norm [rows, Query, 2] gets the
+// maximum of each row's scores and one over the sum of their exponentials beside
+// it (the log-sum-exp in two parts, which spares a logarithm). The keys and values of main rows are put into the store
+// first; earlier positions must be there already. No score outlives its tile.
+func Forward[T kernels.Float](r *Rows, h Heads, qkv []T, kv *KV[T], out, norm []T) {
+	Keep(r, h, qkv, kv)
 	each(r, h, func(b *Block, head int) {
 		p := pass[T]{r: r, h: h, b: b, head: head, qkv: qkv, kv: kv}
-		for _, t := range b.tiles(r) {
-			p.forward(t, out)
+		for _, t := range b.tiles {
+			p.forward(t, out, norm)
 		}
 	})
 }
 
 // Backward computes dqkv [rows, Width] from dout [rows, Query·Dim] and the
-// forward's qkv and out; scores are recomputed tile by tile. It adds to the
+// forward's qkv, out and norm; scores are recomputed tile by tile. It adds to the
 // store's accumulators for every position the rows see and reads the complete
 // accumulators of the rows' own positions as their key and value gradients, so
 // passes over the segments of a sequence must run in reverse. Without
 // accumulators main keys and values are constants.
-func Backward[T kernels.Float](r *Rows, h Heads, qkv, out, dout []T, kv *KV[T], dqkv []T) {
+func Backward[T kernels.Float](r *Rows, h Heads, qkv, out, norm, dout []T, kv *KV[T], dqkv []T) {
 	each(r, h, func(b *Block, head int) {
 		p := pass[T]{r: r, h: h, b: b, head: head, qkv: qkv, kv: kv}
-		p.backward(out, dout, dqkv)
+		p.backward(out, norm, dout, dqkv)
 	})
 }
 
-// keep copies the keys and values of main rows into the store.
-func keep[T kernels.Float](r *Rows, h Heads, qkv []T, kv *KV[T]) {
+// Keep copies the keys and values of main rows into the store.
+func Keep[T kernels.Float](r *Rows, h Heads, qkv []T, kv *KV[T]) {
 	w, n := h.Width(), h.KV*h.Dim
-	for _, b := range r.Blocks {
+	kernels.Parallel(len(r.Blocks), func(i int) {
+		b := &r.Blocks[i]
 		if b.MainRow < 0 {
-			continue
+			return
 		}
 		for t := b.Lo; t < b.Hi; t++ {
 			row := qkv[(b.MainRow+t-b.Lo)*w:][:w]
 			copy(kv.K[b.Seq][t*n:][:n], row[h.Query*h.Dim:])
 			copy(kv.V[b.Seq][t*n:][:n], row[(h.Query+h.KV)*h.Dim:])
 		}
-	}
+	})
 }
 
 // each runs f once for every block and key/value head, in parallel. One call
@@ -168,10 +195,11 @@ func (p *pass[T]) valueCol() int       { return (p.h.Query + p.h.KV + p.head) * 
 // part returns the head-wide part of a packed row that starts at col.
 func (p *pass[T]) part(x []T, row, col int) []T { return x[row*p.width()+col:][:p.h.Dim] }
 
-// probabilities fills s [rows, γ+keys] with the soft-max weights of one query
-// head. Row i holds its own streams' weights in the columns just before column γ
-// and the main keys' from column γ on; unseen columns from γ on are zero.
-func (p *pass[T]) probabilities(t tile, qh int, s []T) {
+// weights fills s [rows, γ+keys] with functions of the scores of one query head.
+// Row i holds its own streams' in the columns just before column γ and the main
+// keys' from column γ on; unseen columns from γ on become zero. f turns the
+// scores that row i sees into what is wanted, in place.
+func (p *pass[T]) weights(t tile, qh int, s []T, f func(i int, scores []T)) {
 	g, d, ld := p.r.Gamma, p.h.Dim, p.r.Gamma+t.keys
 	kernels.GemmSerial(false, true, len(t.rows), t.keys, d, p.scale(),
 		p.qkv[t.row*p.width()+p.queryCol(qh):], p.width(),
@@ -182,18 +210,23 @@ func (p *pass[T]) probabilities(t tile, qh int, s []T) {
 		for c := range q.own {
 			row[g-q.own+c] = p.scale() * kernels.Dot(qv, p.part(p.qkv, q.ownRow+c, p.keyCol()))
 		}
-		kernels.SoftmaxInPlace(row[g-q.own : g+q.keys])
+		f(i, row[g-q.own:g+q.keys])
 		clear(row[g+q.keys:])
 	}
 }
 
-func (p *pass[T]) forward(t tile, out []T) {
+func (p *pass[T]) forward(t tile, out, norm []T) {
 	g, d, ld := p.r.Gamma, p.h.Dim, p.r.Gamma+t.keys
 	s, release := scratch[T](len(t.rows) * ld)
 	defer release()
 	ow := p.h.Query * d
 	for qh := p.head * p.group(); qh < (p.head+1)*p.group(); qh++ {
-		p.probabilities(t, qh, s)
+		// The soft-max is normalised last, on the head's few columns.
+		p.weights(t, qh, s, func(i int, scores []T) {
+			top := kernels.Max(scores)
+			of := norm[2*((t.row+i)*p.h.Query+qh):]
+			of[0], of[1] = top, 1/kernels.ExpSum(scores, top)
+		})
 		kernels.GemmSerial(false, false, len(t.rows), d, t.keys, 1, s[g:], ld,
 			p.kv.V[p.b.Seq][p.head*d:], p.kvWidth(), 0, out[t.row*ow+qh*d:], ow)
 		for i, q := range t.rows {
@@ -201,20 +234,21 @@ func (p *pass[T]) forward(t tile, out []T) {
 			for c := range q.own {
 				kernels.Axpy(o, s[i*ld+g-q.own+c], p.part(p.qkv, q.ownRow+c, p.valueCol()))
 			}
+			kernels.Scale(o, norm[2*((t.row+i)*p.h.Query+qh)+1])
 		}
 	}
 }
 
 func (p *pass[T]) group() int { return p.h.Query / p.h.KV }
 
-func (p *pass[T]) backward(out, dout, dqkv []T) {
+func (p *pass[T]) backward(out, norm, dout, dqkv []T) {
 	b, d, n := p.b, p.h.Dim, p.kvWidth()
 	for row := b.StreamRow; row < b.StreamRow+len(b.Streams)*p.r.Gamma; row++ {
 		clear(p.part(dqkv, row, p.keyCol()))
 		clear(p.part(dqkv, row, p.valueCol()))
 	}
-	for _, t := range b.tiles(p.r) {
-		p.backwardTile(t, out, dout, dqkv)
+	for _, t := range b.tiles {
+		p.backwardTile(t, out, norm, dout, dqkv)
 	}
 	if b.MainRow < 0 {
 		return
@@ -226,7 +260,7 @@ func (p *pass[T]) backward(out, dout, dqkv []T) {
 	}
 }
 
-func (p *pass[T]) backwardTile(t tile, out, dout, dqkv []T) {
+func (p *pass[T]) backwardTile(t tile, out, norm, dout, dqkv []T) {
 	g, d, ld, m := p.r.Gamma, p.h.Dim, p.r.Gamma+t.keys, len(t.rows)
 	buf, release := scratch[T](2 * m * ld)
 	defer release()
@@ -234,7 +268,11 @@ func (p *pass[T]) backwardTile(t tile, out, dout, dqkv []T) {
 	ow, w, n := p.h.Query*d, p.width(), p.kvWidth()
 	k, v := p.kv.K[p.b.Seq][p.head*d:], p.kv.V[p.b.Seq][p.head*d:]
 	for qh := p.head * p.group(); qh < (p.head+1)*p.group(); qh++ {
-		p.probabilities(t, qh, s)
+		p.weights(t, qh, s, func(i int, scores []T) {
+			of := norm[2*((t.row+i)*p.h.Query+qh):]
+			kernels.ExpSum(scores, of[0])
+			kernels.Scale(scores, of[1])
+		})
 		// dP = dO Vᵀ, then dS = P ∘ (dP − rowsum(dO ∘ O)).
 		kernels.GemmSerial(false, true, m, t.keys, d, 1, dout[t.row*ow+qh*d:], ow, v, n, 0, ds[g:], ld)
 		for i, q := range t.rows {
@@ -246,9 +284,7 @@ func (p *pass[T]) backwardTile(t tile, out, dout, dqkv []T) {
 				dr[col] = kernels.Dot(do, p.part(p.qkv, q.ownRow+c, p.valueCol()))
 				kernels.Axpy(p.part(dqkv, q.ownRow+c, p.valueCol()), pr[col], do)
 			}
-			for c := g - q.own; c < len(pr); c++ {
-				dr[c] = pr[c] * (dr[c] - delta)
-			}
+			kernels.SoftmaxBackward(dr[g-q.own:], pr[g-q.own:], delta)
 		}
 		kernels.GemmSerial(false, false, m, d, t.keys, p.scale(), ds[g:], ld, k, n, 0, dqkv[t.row*w+p.queryCol(qh):], w)
 		for i, q := range t.rows {

@@ -112,8 +112,9 @@ func compare(t *testing.T, mask sees, shared bool) float64 {
 	wantOut, wantGrad := dense(mask, ids, shared, h, qkv, dout)
 	kv := NewKV[float64](h, []int{s.Length - 1}, true)
 	out, grad := make([]float64, len(dout)), make([]float64, len(qkv))
-	Forward(r, h, qkv, kv, out)
-	Backward(r, h, qkv, out, dout, kv, grad)
+	norm := make([]float64, 2*r.Total()*h.Query)
+	Forward(r, h, qkv, kv, out, norm)
+	Backward(r, h, qkv, out, norm, dout, kv, grad)
 	return max(relativeError(out, wantOut), relativeError(grad, wantGrad))
 }
 
@@ -173,7 +174,7 @@ func TestSegmentsReproduceTheWhole(t *testing.T) {
 		return value[id]
 	}
 	run := func(g int) map[rowID][]float64 {
-		segs := Split(s, g)
+		segs := Split(s, g, false)
 		kv := NewKV[float64](h, []int{s.Length - 1}, true)
 		grads := map[rowID][]float64{}
 		rows := func(seg *Segment) (r *Rows, ids []rowID, qkv, dout []float64) {
@@ -194,13 +195,14 @@ func TestSegmentsReproduceTheWhole(t *testing.T) {
 		}
 		for i := range segs {
 			r, _, qkv, _ := rows(&segs[i])
-			Forward(r, h, qkv, kv, make([]float64, r.Total()*h.Query*h.Dim))
+			Forward(r, h, qkv, kv, make([]float64, r.Total()*h.Query*h.Dim), make([]float64, 2*r.Total()*h.Query))
 		}
 		for i := len(segs) - 1; i >= 0; i-- {
 			r, ids, qkv, dout := rows(&segs[i])
 			out, grad := make([]float64, len(dout)), make([]float64, len(qkv))
-			Forward(r, h, qkv, kv, out)
-			Backward(r, h, qkv, out, dout, kv, grad)
+			norm := make([]float64, 2*r.Total()*h.Query)
+			Forward(r, h, qkv, kv, out, norm)
+			Backward(r, h, qkv, out, norm, dout, kv, grad)
 			for k, id := range ids {
 				grads[id] = grad[k*h.Width() : (k+1)*h.Width()]
 			}

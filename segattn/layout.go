@@ -65,7 +65,12 @@ type Segment struct {
 // Split cuts a sequence into its prompt (element 0, which carries no streams and
 // may be empty) and g completion segments with nearly equal numbers of stream
 // positions. It yields fewer segments when there are fewer stream positions than g.
-func Split(s Sequence, g int) []Segment {
+// With withPrompt and g = 1 the prompt is part of the one segment: where main
+// rows train as well, running it apart would only compute its forward twice.
+func Split(s Sequence, g int, withPrompt bool) []Segment {
+	if g <= 1 && withPrompt {
+		return []Segment{Whole(s)}
+	}
 	pos := s.StreamPositions()
 	rows := s.Length - 1
 	if len(pos) == 0 {
@@ -97,6 +102,8 @@ type Block struct {
 	// StreamRow is the row of stream 1 of Streams[0]; stream j of Streams[i] is
 	// row StreamRow + i·γ + j-1.
 	StreamRow int
+
+	tiles []tile
 }
 
 // Rows is the row layout of one pass over a pack: first the main rows of every
@@ -160,6 +167,7 @@ func Lay(segments []*Segment, parts Parts, gamma int, mainSeesStreams bool) *Row
 			}
 		}
 		r.Stream += len(b.Streams) * gamma
+		b.cut(r)
 	}
 	return r
 }

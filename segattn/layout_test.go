@@ -32,7 +32,7 @@ func TestSplitCoversEveryRowOnce(t *testing.T) {
 		for g := 1; g < 40; g++ {
 			at := 0
 			var streams []int
-			for i, seg := range Split(s, g) {
+			for i, seg := range Split(s, g, false) {
 				if seg.Lo != at {
 					t.Fatalf("%+v in %d: segment %d begins at %d, want %d", s, g, i, seg.Lo, at)
 				}
@@ -54,6 +54,16 @@ func TestSplitCoversEveryRowOnce(t *testing.T) {
 				t.Fatalf("%+v in %d: streams %v, want %v", s, g, streams, s.StreamPositions())
 			}
 		}
+	}
+}
+
+func TestSplitKeepsThePromptOfOneSegment(t *testing.T) {
+	s := Sequence{Length: 40, Spans: []Span{{4, 9}, {20, 33}}}
+	if got := Split(s, 1, true); len(got) != 1 || got[0].Lo != 0 || got[0].Hi != 39 || !slices.Equal(got[0].Streams, s.StreamPositions()) {
+		t.Errorf("one segment with its prompt is %+v", got)
+	}
+	if got := Split(s, 2, true); len(got) != 3 {
+		t.Errorf("two segments and the prompt are %d", len(got))
 	}
 }
 

@@ -43,26 +43,24 @@ type Plan struct {
 // Total is the predicted peak.
 func (p Plan) Total() int64 { return p.Activations + p.MainKV + p.Head }
 
-// RowValues is the number of values one row holds in one multi-stream layer:
-// every operation's output and the gradients of its inputs.
-func (s Shape) RowValues() int64 {
+// RowValues is the number of values one row holds in each multi-stream layer,
+// every operation's output, and in all layers together: the gradients that the
+// layers share and what lies between their ends and the loss.
+func (s Shape) RowValues() (layer, ends int64) {
 	h, f, w, q := int64(s.Hidden), int64(s.FF), int64(s.Heads.Width()), int64(s.Heads.Query*s.Heads.Dim)
-	// norm, q|k|v, rotary, attention, o, norm
-	out := 3*h + 2*w + q
-	// d(norm), d(q|k|v), d(rotary), d(attention), d(o), d(norm), two residual sums
-	grad := 5*h + 2*w + q
-	adapters := int64(0)
-	if s.Shared {
-		adapters = 7 * 2 * int64(s.Rank)
-	} else {
-		adapters = 2 * int64(s.Rank)
-		out, grad = out+h, grad+h
+	layer = 3*h + w + q + 2*int64(s.Heads.Query) // norm, q|k|v, attention with its two norms a head, o, norm
+	// Entry states, streams, final norm, head; then the gradients of the norms
+	// and of the head, q|k|v and attention.
+	ends = 4*h + 4*h + w + q
+	ends += 2 * int64(s.Rank) // the low-rank products of the operation at work
+	if !s.Shared {
+		layer += h // stream adapter
 	}
 	if s.Shared || s.WithMLP {
-		out += 2*f + f + h  // gate|up, swiglu, down
-		grad += h + 2*f + f // d(norm), d(gate|up), d(swiglu)
+		layer += 2*f + f + h // gate|up, swiglu, down
+		ends += h + 2*f + f
 	}
-	return out + grad + adapters
+	return layer, ends
 }
 
 // Predict returns the plan of a number of segments for a pack of sequences.
@@ -71,7 +69,7 @@ func (s Shape) Predict(pack []Sequence, segments int) Plan {
 	split := make([][]Segment, len(pack))
 	most := 0
 	for i, q := range pack {
-		split[i] = Split(q, segments)
+		split[i] = Split(q, segments, s.Shared)
 		most = max(most, len(split[i]))
 		kv := int64(q.Length-1) * int64(2*s.Heads.KV*s.Heads.Dim) * int64(s.Layers)
 		if s.Shared {
@@ -94,8 +92,8 @@ func (s Shape) Predict(pack []Sequence, segments int) Plan {
 		p.Rows = max(p.Rows, r.Total())
 		p.StreamRows = max(p.StreamRows, r.Stream)
 	}
-	ends := int64(6 * s.Hidden) // entry states, streams, final norm, head, and their gradients
-	p.Activations = int64(p.Rows) * (s.RowValues()*int64(s.Layers) + ends) * s.ValueBytes
+	layer, ends := s.RowValues()
+	p.Activations = int64(p.Rows) * (layer*int64(s.Layers) + ends) * s.ValueBytes
 	p.Head = int64(min(s.HeadChunk, p.Rows)) * int64(s.Vocab+2*s.Hidden) * s.ValueBytes
 	return p
 }

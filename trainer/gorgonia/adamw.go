@@ -35,9 +35,6 @@ func (p *param[T]) Value() G.Value { return dense(p.data, p.rows, p.cols) }
 // Grad returns the gradient's tensor.
 func (p *param[T]) Grad() (G.Value, error) { return dense(p.grad, p.rows, p.cols), nil }
 
-// add adds the value of a gradient node.
-func (p *param[T]) add(n *G.Node) { kernels.Axpy(p.grad, 1, value[T](n)[:len(p.grad)]) }
-
 // adamW is AdamW (Loshchilov and Hutter, 2019) with clipping by the global
 // gradient norm. It is a gorgonia.Solver whose state lives in the parameters, so
 // that it can be saved and restored.
@@ -83,22 +80,29 @@ func (s *adamW[T]) Step(model []G.ValueGrad) error {
 	s.step++
 	c1 := 1 - math.Pow(s.beta1, float64(s.step))
 	c2 := 1 - math.Pow(s.beta2, float64(s.step))
-	rate, b1, b2 := T(s.rate/c1), T(s.beta1), T(s.beta2)
-	root, eps := T(1/math.Sqrt(c2)), T(s.eps)
-	kernels.Parallel(len(model), func(i int) {
-		p := model[i].(*param[T])
-		keep := T(1)
+	scalars := kernels.AdamW{Factor: factor, Beta1: s.beta1, Beta2: s.beta2, Keep: 1, Rate: s.rate / c1, Root: 1 / math.Sqrt(c2), Eps: s.eps}
+	// In pieces of equal size: most of a model is a few large tensors.
+	const piece = 1 << 14
+	type span struct {
+		p      *param[T]
+		lo, hi int
+	}
+	var spans []span
+	for _, vg := range model {
+		p := vg.(*param[T])
+		for lo := 0; lo < len(p.data); lo += piece {
+			spans = append(spans, span{p, lo, min(lo+piece, len(p.data))})
+		}
+	}
+	kernels.Parallel(len(spans), func(i int) {
+		p, lo, hi := spans[i].p, spans[i].lo, spans[i].hi
+		scalars := scalars
 		if p.decay {
-			keep = T(1 - s.rate*s.weightDecay)
+			scalars.Keep = 1 - s.rate*s.weightDecay
 		}
-		for k, g := range p.grad {
-			g *= T(factor)
-			m := b1*p.m[k] + (1-b1)*g
-			v := b2*p.v[k] + (1-b2)*g*g
-			p.m[k], p.v[k] = m, v
-			p.data[k] = keep*p.data[k] - rate*m/(T(math.Sqrt(float64(v)))*root+eps)
-		}
-		clear(p.grad)
+		grad := p.grad[lo:hi]
+		kernels.Step(scalars, p.data[lo:hi], grad, p.m[lo:hi], p.v[lo:hi])
+		clear(grad)
 	})
 	return nil
 }

@@ -36,6 +36,15 @@ type Adapter[T kernels.Float] struct {
 	msa                             *msaGraph[T]
 	prune                           *pruneGraph[T]
 
+	// Buffers that pack after pack uses: the stores of the multi-stream layers
+	// and of one other layer, the main rows' states at M^{N-N_s} and above, and
+	// the inputs of the lower layers.
+	stores   []*segattn.KV[T]
+	mainKV   segattn.KV[T]
+	x, top   []T
+	dtop     []T
+	lowerIns [][]T
+
 	// PeakStreamRows is the most stream rows that were live at once.
 	PeakStreamRows int
 }
@@ -96,63 +105,96 @@ func (t *Adapter[T]) Close() error {
 // gradients. counts are the global batch's numbers of targets.
 func (t *Adapter[T]) Accumulate(ctx context.Context, batch []trainer.Sequence, counts trainer.Counts) (trainer.Losses, error) {
 	losses := trainer.NewLosses(t.adapter.Spec.Gamma)
-	segments, err := t.plan(batch)
-	if err != nil {
-		return losses, err
-	}
-	p := newPack(batch, counts, t.adapter.Spec.Gamma, segments)
-	if err := t.ensureMain(capacity(p.mainRows)); err != nil {
-		return losses, err
-	}
-	x := make([]T, p.mainRows*t.dims.h)
-	p.gatherEmbeddings(x, t.embed, t.dims.h)
-
-	var inputs [][]T // inputs of the lower layers, kept where they train
-	for l := range t.firstMSA() {
-		if t.shared() {
-			inputs = append(inputs, append([]T(nil), x...))
-		}
-		if err := t.mainForward(ctx, p, l, x, nil); err != nil {
-			return losses, err
-		}
-	}
-	stores := make([]*segattn.KV[T], t.adapter.Spec.MSALayers)
-	for i := range stores {
-		stores[i] = segattn.NewKV[T](t.dims.heads, p.positions(), t.shared())
-	}
-	if err := t.prunePass(ctx, p, x, &losses); err != nil {
-		return losses, err
-	}
-	if !t.shared() {
-		return losses, t.losslessSegments(ctx, p, x, stores, &losses)
-	}
-	dx, err := t.sharedSegments(ctx, p, x, stores, &losses)
-	if err != nil {
-		return losses, err
-	}
-	for l := t.firstMSA() - 1; l >= 0; l-- {
-		if err := t.mainBackward(ctx, p, l, inputs[l], dx); err != nil {
+	for _, part := range split(batch, t.passRows) {
+		if err := t.accumulate(ctx, part, counts, &losses); err != nil {
 			return losses, err
 		}
 	}
 	return losses, nil
 }
 
+// passRows is about the number of rows of a sequence in its largest pass.
+func (t *Adapter[T]) passRows(s trainer.Sequence) int {
+	main, streams := len(s.Tokens)-1, 0
+	for _, p := range s.Spans {
+		streams += (p.End - p.Start) * t.adapter.Spec.Gamma
+	}
+	streams /= max(1, t.spec.Segments)
+	if t.shared() {
+		return main + streams
+	}
+	return max(main, streams) // one after the other
+}
+
+// accumulate is Accumulate for one pack.
+func (t *Adapter[T]) accumulate(ctx context.Context, batch []trainer.Sequence, counts trainer.Counts, losses *trainer.Losses) error {
+	segments, err := t.plan(batch)
+	if err != nil {
+		return err
+	}
+	p := newPack(batch, counts, t.adapter.Spec.Gamma, segments, t.shared())
+	if err := t.ensureMain(capacity(p.mainRows)); err != nil {
+		return err
+	}
+	t.x = resize(t.x, p.mainRows*t.dims.h)
+	x := t.x
+	p.gatherEmbeddings(x, t.embed, t.dims.h)
+
+	t.mainKV.Reset(t.dims.heads, p.positions(), false)
+	t.lowerIns = resize(t.lowerIns, t.firstMSA())
+	for l := range t.firstMSA() {
+		if t.shared() { // kept where the layer trains
+			t.lowerIns[l] = append(t.lowerIns[l][:0], x...)
+		}
+		if err := t.mainForward(ctx, p, l, x, &t.mainKV); err != nil {
+			return err
+		}
+	}
+	for len(t.stores) < t.adapter.Spec.MSALayers {
+		t.stores = append(t.stores, &segattn.KV[T]{})
+	}
+	for _, kv := range t.stores {
+		kv.Reset(t.dims.heads, p.positions(), t.shared())
+	}
+	if err := t.prunePass(ctx, p, x, losses); err != nil {
+		return err
+	}
+	if !t.shared() {
+		return t.losslessSegments(ctx, p, x, losses)
+	}
+	dx, err := t.sharedSegments(ctx, p, x, losses)
+	if err != nil {
+		return err
+	}
+	for l := t.firstMSA() - 1; l >= 0; l-- {
+		if err := t.mainBackward(ctx, p, l, t.lowerIns[l], dx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // losslessSegments runs the frozen main stream through the multi-stream layers
 // once, then the streams of each segment forward and backward.
-func (t *Adapter[T]) losslessSegments(ctx context.Context, p *pack, x []T, stores []*segattn.KV[T], losses *trainer.Losses) error {
-	top := append([]T(nil), x...) // M^{N-N_s}
-	for i, kv := range stores {
+func (t *Adapter[T]) losslessSegments(ctx context.Context, p *pack, x []T, losses *trainer.Losses) error {
+	t.top = append(t.top[:0], x...) // M^{N-N_s}
+	top, last := t.top, len(t.stores)-1
+	for i, kv := range t.stores[:last] {
 		if err := t.mainForward(ctx, p, t.firstMSA()+i, x, kv); err != nil {
 			return err
 		}
+	}
+	// Nothing reads what the last layer makes of its main rows: lossless mode
+	// has no loss on them.
+	if err := t.mainKeys(ctx, p, t.cfg.NumLayers-1, x, t.stores[last]); err != nil {
+		return err
 	}
 	for g := range p.segmentCount() {
 		rows := segattn.Lay(p.segment(g), segattn.StreamsOnly, p.gamma, false)
 		if rows.Total() == 0 {
 			continue
 		}
-		if err := t.msaPass(ctx, p, rows, top, stores, nil, losses); err != nil {
+		if err := t.msaPass(ctx, p, rows, top, t.stores, nil, losses); err != nil {
 			return fmt.Errorf("segment %d: %w", g, err)
 		}
 	}
@@ -162,20 +204,21 @@ func (t *Adapter[T]) losslessSegments(ctx context.Context, p *pack, x []T, store
 // sharedSegments is the exact scheme of segment attention in shared mode: forward
 // over the segments to fill the stores, then backward over them in reverse,
 // recomputing one at a time. It returns the gradient of M^{N-N_s}.
-func (t *Adapter[T]) sharedSegments(ctx context.Context, p *pack, top []T, stores []*segattn.KV[T], losses *trainer.Losses) ([]T, error) {
+func (t *Adapter[T]) sharedSegments(ctx context.Context, p *pack, top []T, losses *trainer.Losses) ([]T, error) {
 	n := p.segmentCount()
 	lay := func(g int) *segattn.Rows { return segattn.Lay(p.segment(g), segattn.Both, p.gamma, true) }
 	for g := range n - 1 { // the last segment's keys and values are only its own
 		if rows := lay(g); rows.Total() > 0 {
-			if err := t.msaForward(ctx, p, rows, top, stores); err != nil {
+			if err := t.msaForward(ctx, p, rows, top, t.stores); err != nil {
 				return nil, fmt.Errorf("segment %d: %w", g, err)
 			}
 		}
 	}
-	dtop := make([]T, len(top))
+	t.dtop = resize(t.dtop, len(top))
+	dtop := t.dtop
 	for g := n - 1; g >= 0; g-- {
 		if rows := lay(g); rows.Total() > 0 {
-			if err := t.msaPass(ctx, p, rows, top, stores, dtop, losses); err != nil {
+			if err := t.msaPass(ctx, p, rows, top, t.stores, dtop, losses); err != nil {
 				return nil, fmt.Errorf("segment %d: %w", g, err)
 			}
 		}

@@ -87,12 +87,12 @@ func TestEveryStepRunsOnTheTapeMachine(t *testing.T) {
 			}
 			defer func() { observe = nil }()
 			accumulate[float32](t, g, 2)
-			want := []string{"rmsnorm", "qkv", "rotary", "attention", "o", "gate_up", "swiglu", "down", "streams", "headloss", "pruner",
-				"drmsnorm", "dqkv", "drotary", "dattention", "do", "dstreams", "dheadloss", "dpruner"}
+			want := []string{"rmsnorm", "qkv", "attention", "o", "gate_up", "swiglu", "down", "streams", "headloss", "pruner",
+				"drmsnorm", "dqkv", "dattention", "do", "dstreams", "dheadloss", "dpruner"}
 			if g.spec.Mode == specstream.Shared {
 				want = append(want, "dgate_up", "dswiglu", "ddown")
 			} else {
-				want = append(want, "stream_adapter", "dstream_adapter")
+				want = append(want, "stream_adapter", "dstream_adapter", "keys")
 			}
 			for _, name := range want {
 				if seen[name] == 0 {
@@ -101,8 +101,8 @@ func TestEveryStepRunsOnTheTapeMachine(t *testing.T) {
 			}
 			segments, layers := 2, g.weights.Config.NumLayers
 			if g.spec.Mode == specstream.Lossless {
-				if got, want := seen["attention"], layers+segments*g.spec.MSALayers; got != want {
-					t.Errorf("%d attention operations, want %d: one a layer and one a segment and multi-stream layer", got, want)
+				if got, want := seen["attention"], layers-1+segments*g.spec.MSALayers; got != want {
+					t.Errorf("%d attention operations, want %d: one a layer but the last, whose main rows nothing reads, and one a segment and multi-stream layer", got, want)
 				}
 				if got, want := seen["dattention"], segments*g.spec.MSALayers; got != want {
 					t.Errorf("%d attention backwards, want %d: none below the streams", got, want)
@@ -147,11 +147,18 @@ func TestPlanPredictsTheGraph(t *testing.T) {
 			rows := int64(b.msa.b.rows)
 			var held int64
 			for _, n := range b.msa.b.g.AllNodes() {
+				if _, isGradient := n.Op().(*gradient[float32]); isGradient {
+					continue // it writes to a buffer counted below
+				}
 				if s := n.Shape(); len(s) == 2 && int64(s[0]) == rows {
 					held += int64(s.TotalSize()) * 4
 				}
 			}
-			predicted := rows * (b.Shape().RowValues()*int64(g.spec.MSALayers) + int64(6*b.dims.h)) * 4
+			for _, buffer := range b.msa.b.buffers {
+				held += int64(len(buffer)) * 4
+			}
+			layer, ends := b.Shape().RowValues()
+			predicted := rows * (layer*int64(g.spec.MSALayers) + ends) * 4
 			if r := float64(predicted) / float64(held); r < 0.85 || r > 1.25 {
 				t.Errorf("the planner predicts %d bytes for %d rows, the graph holds %d", predicted, rows, held)
 			}

@@ -24,7 +24,7 @@ func benchBatch(n int) (batch []trainer.Sequence, tokens int) {
 		prompt, completion := 60+r.IntN(60), 15+r.IntN(30)
 		s := trainer.Sequence{Spans: []segattn.Span{{Start: prompt, End: prompt + completion}}}
 		for range prompt + completion {
-			s.Tokens = append(s.Tokens, int32(r.IntN(1024)))
+			s.Tokens = append(s.Tokens, int32(r.IntN(768)))
 		}
 		tokens += len(s.Tokens)
 		batch = append(batch, s)
@@ -50,16 +50,33 @@ func benchSteps(b *testing.B, backend trainer.Backend, gamma int, wholeText bool
 	}
 	step() // builds the graphs
 	b.ReportAllocs()
+	before, _ := usage()
 	for b.Loop() {
 		step()
 	}
+	after, peak := usage()
+	b.ReportMetric((after-before).Seconds()/float64(b.N), "cpu-s/op")
+	b.ReportMetric(float64(peak)/(1<<20), "process-peak-MiB")
 	b.ReportMetric(float64(tokens)*float64(b.N)/b.Elapsed().Seconds(), "tokens/s")
 }
 
+// narrowModel is deep and narrow: products too small to hide what surrounds them.
+func narrowModel() *model.Weights {
+	return model.NewWeights(model.Config{Architecture: "LlamaForCausalLM", HiddenSize: 128, IntermediateSize: 352, NumLayers: 8, NumHeads: 4, NumKVHeads: 2,
+		HeadDim: 32, VocabSize: 768, MaxPositions: 512, RMSNormEps: 1e-5, RopeTheta: 10000, TieEmbeddings: true, BOS: 0, EOS: []int32{1}}, 1)
+}
+
 func BenchmarkPretrainStep(b *testing.B) {
-	backend := NewBase[float32](benchModel(), 0, 1)
-	defer backend.Close()
-	benchSteps(b, backend, 0, true)
+	for _, c := range []struct {
+		name  string
+		model func() *model.Weights
+	}{{"6x192", benchModel}, {"8x128", narrowModel}} {
+		b.Run(c.name, func(b *testing.B) {
+			backend := NewBase[float32](c.model(), 0, 1)
+			defer backend.Close()
+			benchSteps(b, backend, 0, true)
+		})
+	}
 }
 
 func BenchmarkAdapterStep(b *testing.B) {

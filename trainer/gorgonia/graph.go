@@ -86,28 +86,29 @@ func (l *layerNodes[T]) pairs(targets []string, widths []int) (out []lowRank) {
 }
 
 // layer adds a decoder layer: x + attention(norm(x)), then + MLP(norm(·)).
-// It returns the layer's output and its attention node.
-func (b *builder[T]) layer(d dims, x *G.Node, l *layerNodes[T], store int, scale T) (y, att *G.Node) {
+// It returns the layer's output and its rotated q|k|v rows.
+func (b *builder[T]) layer(d dims, x *G.Node, l *layerNodes[T], store int, scale T) (y, qkv *G.Node) {
 	hq, hkv := d.heads.Query*d.heads.Dim, d.heads.KV*d.heads.Dim
-	n1 := b.rmsNorm(d.h, x, &l.attnNorm, l.weights["attn_norm"])
-	qkv := b.linear("qkv", n1, linearSpec[T]{in: d.h, out: d.heads.Width(), frozen: &l.qkv, weight: l.weights["qkv"],
-		pairs: l.pairs([]string{"q_proj", "k_proj", "v_proj"}, []int{hq, hkv, hkv}), scale: scale})
-	att = b.attention(d.heads, store, b.rotary(d.heads, qkv))
-	x1 := b.linear("o", att, linearSpec[T]{in: hq, out: d.h, frozen: &l.o, weight: l.weights["o"],
-		pairs: l.pairs([]string{"o_proj"}, []int{d.h}), scale: scale, residual: x})
-	n2 := b.rmsNorm(d.h, x1, &l.mlpNorm, l.weights["mlp_norm"])
+	var aroundAttention, aroundMLP skip[T]
+	n1 := b.rmsNorm(d.h, x, &l.attnNorm, l.weights["attn_norm"], &aroundAttention)
+	qkv = b.linear("qkv", n1, linearSpec[T]{in: d.h, out: d.heads.Width(), frozen: &l.qkv, weight: l.weights["qkv"],
+		pairs: l.pairs([]string{"q_proj", "k_proj", "v_proj"}, []int{hq, hkv, hkv}), scale: scale, rotate: &d.heads})
+	x1 := b.linear("o", b.attention(d.heads, store, qkv), linearSpec[T]{in: hq, out: d.h, frozen: &l.o, weight: l.weights["o"],
+		pairs: l.pairs([]string{"o_proj"}, []int{d.h}), scale: scale, closes: &aroundAttention})
+	n2 := b.rmsNorm(d.h, x1, &l.mlpNorm, l.weights["mlp_norm"], &aroundMLP)
+	down := linearSpec[T]{in: d.ff, out: d.h, frozen: &l.down, weight: l.weights["down"],
+		pairs: l.pairs([]string{"down_proj"}, []int{d.h}), scale: scale, closes: &aroundMLP}
 	if l.adapterA != nil {
-		x1 = b.linear("stream_adapter", n2, linearSpec[T]{in: d.h, out: d.h, scale: 1, residual: x1,
+		y = b.linear("stream_adapter", n2, linearSpec[T]{in: d.h, out: d.h, scale: 1, closes: &aroundMLP,
 			pairs: []lowRank{{a: l.adapterA, b: l.adapterB, out: d.h, rank: l.adapterRank}}})
 		if !l.both {
-			return x1, att
+			return y, qkv
 		}
+		down.closes, down.residual = nil, y // the branch ends at the adapter
 	}
 	gu := b.linear("gate_up", n2, linearSpec[T]{in: d.h, out: 2 * d.ff, frozen: &l.gateUp, weight: l.weights["gate_up"],
 		pairs: l.pairs([]string{"gate_proj", "up_proj"}, []int{d.ff, d.ff}), scale: scale})
-	y = b.linear("down", b.swiGLU(d.ff, gu), linearSpec[T]{in: d.ff, out: d.h, frozen: &l.down, weight: l.weights["down"],
-		pairs: l.pairs([]string{"down_proj"}, []int{d.h}), scale: scale, residual: x1})
-	return y, att
+	return b.linear("down", b.swiGLU(d.ff, gu), down), qkv
 }
 
 // program is a compiled part of a graph.
@@ -156,6 +157,3 @@ func (b *builder[T]) gradients(out, seed *G.Node, wrt G.Nodes) (G.Nodes, error) 
 	}
 	return grads, nil
 }
-
-// capacity rounds a number of rows up, so that packs of similar size share a graph.
-func capacity(rows int) int { return (rows + rows/8 + 63) / 64 * 64 }

@@ -112,11 +112,10 @@ func (b *builder[T]) headLoss(h, vocab int, x *G.Node, w *frozen[T], weight *G.N
 		copy(din[0][:f.n*h], dx)
 		kernels.Scale(din[0][:f.n*h], dy[0])
 		if weight != nil {
-			copy(din[1], dw)
-			kernels.Scale(din[1], dy[0])
+			kernels.Axpy(din[1][:len(dw)], dy[0], dw)
 		}
 	}
-	return o.apply("headloss", 1, 1, ins...)
+	return o.apply(b, "headloss", 1, 1, ins...)
 }
 
 // value is the frozen weight, or the value of the trainable node, an

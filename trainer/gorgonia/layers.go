@@ -27,10 +27,15 @@ type builder[T kernels.Float] struct {
 	rows int
 	// constants are the input nodes that need no gradient.
 	constants map[*G.Node]bool
+	// slots are the parameters of the nodes that stand for one.
+	slots map[*G.Node]*slot[T]
+	// buffers are lent by name; see gradient.Do.
+	buffers map[string][]T
 }
 
 func newBuilder[T kernels.Float](f *frame[T], rows int) *builder[T] {
-	return &builder[T]{g: G.NewGraph(), f: f, rows: rows, constants: map[*G.Node]bool{}}
+	return &builder[T]{g: G.NewGraph(), f: f, rows: rows, constants: map[*G.Node]bool{},
+		slots: map[*G.Node]*slot[T]{}, buffers: map[string][]T{}}
 }
 
 // input adds an input node of the given shape with storage of its own.
@@ -38,6 +43,21 @@ func (b *builder[T]) input(name string, rows, cols int, constant bool) *G.Node {
 	n := matrix(b.g, name, make([]T, rows*cols), rows, cols)
 	b.constants[n] = constant
 	return n
+}
+
+// trainable adds an input node for a parameter.
+func (b *builder[T]) trainable(p *param[T]) *G.Node {
+	n := matrix(b.g, p.name, p.data, p.rows, p.cols)
+	b.slots[n] = &slot[T]{p}
+	return n
+}
+
+// shared returns the buffer of that name with at least n values.
+func (b *builder[T]) shared(name string, n int) []T {
+	if len(b.buffers[name]) < n {
+		b.buffers[name] = make([]T, n)
+	}
+	return b.buffers[name]
 }
 
 // set binds a row layout.
@@ -60,8 +80,10 @@ type linearSpec[T kernels.Float] struct {
 	frozen   *frozen[T] // nil: no frozen weight
 	weight   *G.Node    // trainable weight [out, in], in place of frozen
 	pairs    []lowRank
-	scale    T       // LoRA scale
-	residual *G.Node // added to the output; nil for none
+	scale    T              // LoRA scale
+	residual *G.Node        // added to the output; nil for none
+	closes   *skip[T]       // branch added to the output; nil for none
+	rotate   *segattn.Heads // geometry of a q|k|v output to rotate; nil for none
 }
 
 // linear adds y = x Wᵀ + Σ scale·(x Aᵀ)Bᵀ + residual to the graph;
@@ -80,106 +102,144 @@ func (b *builder[T]) linear(name string, x *G.Node, s linearSpec[T]) *G.Node {
 	type pair struct {
 		lowRank
 		ai, bi int
-		t, u   []T // x Aᵀ and scale·dy B, [rows, rank]
 	}
-	var pairs []*pair
+	var pairs []pair
+	rank := 0
 	for _, p := range s.pairs {
-		q := &pair{lowRank: p, t: make([]T, rows*p.rank), u: make([]T, rows*p.rank)}
-		q.ai, q.bi = add(p.a), add(p.b)
-		pairs = append(pairs, q)
+		pairs = append(pairs, pair{p, add(p.a), add(p.b)})
+		rank = max(rank, p.rank)
 	}
 	if s.residual != nil {
 		pass = add(s.residual)
 		diff[pass] = !b.constants[s.residual]
 	}
-	weight := func(in [][]T) []T {
+	// weight returns W and whether the pairs are part of it: with enough rows,
+	// W + scale·B A once a run costs less than (x Aᵀ)Bᵀ and its backward on every
+	// row. The sum is made anew at every run, since A, B and the layer change.
+	var merged []T
+	weight := func(in [][]T, fresh bool) (w []T, whole bool) {
 		switch {
 		case wi >= 0:
-			return in[wi]
-		case s.frozen != nil:
-			return s.frozen.w
+			return in[wi], true
+		case s.frozen == nil:
+			return nil, false
+		case len(pairs) == 0:
+			return s.frozen.w, true
+		case f.n*(s.in+s.out) < 2*s.in*s.out:
+			return s.frozen.w, false
+		}
+		if fresh {
+			merged = resize(merged, s.in*s.out)
+			kernels.ParallelRows(s.out, 64, func(lo, hi int) { copy(merged[lo*s.in:hi*s.in], s.frozen.w[lo*s.in:]) })
+			for _, p := range pairs {
+				kernels.Gemm(false, false, p.out, s.in, p.rank, s.scale, in[p.bi], p.rank, in[p.ai], s.in, 1, merged[p.col*s.in:], s.in)
+			}
+		}
+		return merged, true
+	}
+	residual := func(in [][]T) []T {
+		switch {
+		case pass >= 0:
+			return in[pass]
+		case s.closes != nil:
+			return s.closes.x
 		}
 		return nil
 	}
 	o := &fused[T]{diff: diff, pass: pass}
 	o.forward = func(y []T, in [][]T) {
 		n, beta := f.n, T(0)
-		if pass >= 0 {
-			copy(y[:n*s.out], in[pass])
+		if res := residual(in); res != nil {
+			kernels.ParallelRows(n, 128, func(lo, hi int) { copy(y[lo*s.out:hi*s.out], res[lo*s.out:]) })
 			beta = 1
 		}
-		if w := weight(in); w != nil {
+		w, whole := weight(in, true)
+		if w != nil {
 			kernels.Gemm(false, true, n, s.out, s.in, 1, in[0], s.in, w, s.in, beta, y, s.out)
 		} else if beta == 0 {
 			clear(y[:n*s.out])
 		}
-		for _, p := range pairs {
-			kernels.Gemm(false, true, n, p.rank, s.in, 1, in[0], s.in, in[p.ai], s.in, 0, p.t, p.rank)
-			kernels.Gemm(false, true, n, p.out, p.rank, s.scale, p.t, p.rank, in[p.bi], p.rank, 1, y[p.col:], s.out)
+		if !whole {
+			t := b.shared("x Aᵀ", rows*rank)
+			for _, p := range pairs {
+				kernels.Gemm(false, true, n, p.rank, s.in, 1, in[0], s.in, in[p.ai], s.in, 0, t, p.rank)
+				kernels.Gemm(false, true, n, p.out, p.rank, s.scale, t, p.rank, in[p.bi], p.rank, 1, y[p.col:], s.out)
+			}
+		}
+		if s.rotate != nil {
+			f.turn(*s.rotate, y, false)
 		}
 	}
 	o.backward = func(din [][]T, in [][]T, y, dy []T) {
 		n, beta := f.n, T(0)
 		dx := din[0]
-		if w := weight(in); w != nil && dx != nil {
+		if s.closes != nil {
+			s.closes.dy = dy
+		}
+		if s.rotate != nil {
+			f.turn(*s.rotate, dy, true) // dy is ours to overwrite: nothing reads it later
+		}
+		w, whole := weight(in, false)
+		if w != nil && dx != nil {
 			kernels.Gemm(false, false, n, s.in, s.out, 1, dy, s.out, w, s.in, 0, dx, s.in)
 			beta = 1
 		}
 		if wi >= 0 {
-			kernels.Gemm(true, false, s.out, s.in, n, 1, dy, s.out, in[0], s.in, 0, din[wi], s.in)
+			kernels.Gemm(true, false, s.out, s.in, n, 1, dy, s.out, in[0], s.in, 1, din[wi], s.in)
 		}
+		if len(pairs) == 0 {
+			return
+		}
+		t, u := b.shared("x Aᵀ", rows*rank), b.shared("dy B", rows*rank)
 		for _, p := range pairs {
-			kernels.Gemm(false, false, n, p.rank, p.out, s.scale, dy[p.col:], s.out, in[p.bi], p.rank, 0, p.u, p.rank)
-			if dx != nil {
-				kernels.Gemm(false, false, n, s.in, p.rank, 1, p.u, p.rank, in[p.ai], s.in, beta, dx, s.in)
+			kernels.Gemm(false, false, n, p.rank, p.out, s.scale, dy[p.col:], s.out, in[p.bi], p.rank, 0, u, p.rank)
+			if dx != nil && !whole {
+				kernels.Gemm(false, false, n, s.in, p.rank, 1, u, p.rank, in[p.ai], s.in, beta, dx, s.in)
 				beta = 1
 			}
-			kernels.Gemm(true, false, p.rank, s.in, n, 1, p.u, p.rank, in[0], s.in, 0, din[p.ai], s.in)
-			kernels.Gemm(true, false, p.out, p.rank, n, s.scale, dy[p.col:], s.out, p.t, p.rank, 0, din[p.bi], p.rank)
+			kernels.Gemm(false, true, n, p.rank, s.in, 1, in[0], s.in, in[p.ai], s.in, 0, t, p.rank)
+			kernels.Gemm(true, false, p.rank, s.in, n, 1, u, p.rank, in[0], s.in, 1, din[p.ai], s.in)
+			kernels.Gemm(true, false, p.out, p.rank, n, s.scale, dy[p.col:], s.out, t, p.rank, 1, din[p.bi], p.rank)
 		}
 	}
-	return o.apply(name, rows, s.out, ins...)
+	return o.apply(b, name, rows, s.out, ins...)
 }
 
-// rmsNorm adds y = x · w / rms(x). With trainable, weight is the node of w.
-func (b *builder[T]) rmsNorm(h int, x *G.Node, w *frozen[T], weight *G.Node) *G.Node {
+// rmsNorm adds y = x · w / rms(x). weight is the node of w where w is trained,
+// else nil. opens is the residual branch that starts at x, nil for none.
+func (b *builder[T]) rmsNorm(h int, x *G.Node, w *frozen[T], weight *G.Node, opens *skip[T]) *G.Node {
 	f, rows := b.f, b.rows
 	ins, diff := G.Nodes{x}, []bool{!b.constants[x]}
 	if weight != nil {
 		ins, diff = append(ins, weight), append(diff, true)
 	}
 	inv := make([]T, rows)
-	o := &fused[T]{diff: diff, pass: -1}
-	o.forward = func(y []T, in [][]T) { kernels.RMSNorm(y, in[0], w.value(in, weight), f.n, h, f.eps, inv) }
+	o := &fused[T]{diff: diff, pass: -1, into: opens}
+	o.forward = func(y []T, in [][]T) {
+		if opens != nil {
+			opens.x = in[0]
+		}
+		kernels.RMSNorm(y, in[0], w.value(in, weight), f.n, h, f.eps, inv)
+	}
 	o.backward = func(din [][]T, in [][]T, _, dy []T) {
 		if din[0] != nil {
-			kernels.RMSNormBackward(din[0], dy, in[0], w.value(in, weight), inv, f.n, h, false)
+			kernels.RMSNormBackward(din[0], dy, in[0], w.value(in, weight), inv, f.n, h, opens != nil)
 		}
 		if weight != nil {
-			clear(din[1])
 			kernels.RMSNormWeightGrad(din[1], dy, in[0], inv, f.n, h)
 		}
 	}
-	return o.apply("rmsnorm", rows, h, ins...)
+	return o.apply(b, "rmsnorm", rows, h, ins...)
 }
 
-// rotary rotates the query and key heads of a packed q|k|v row by the row's
-// position (stream j of position t stands at t+j).
-func (b *builder[T]) rotary(h segattn.Heads, qkv *G.Node) *G.Node {
-	f := b.f
-	w := h.Width()
-	turn := func(y, x []T, inverse bool) {
-		kernels.ParallelRows(f.n, 16, func(lo, hi int) {
-			copy(y[lo*w:hi*w], x[lo*w:hi*w])
-			for r := lo; r < hi; r++ {
-				f.rotary.Apply(y[r*w:], h.Query+h.KV, h.Dim, f.rows.Pos[r], inverse)
-			}
-		})
-	}
-	o := &fused[T]{diff: []bool{true}, pass: -1}
-	o.forward = func(y []T, in [][]T) { turn(y, in[0], false) }
-	o.backward = func(din [][]T, _ [][]T, _, dy []T) { turn(din[0], dy, true) }
-	return o.apply("rotary", b.rows, w, qkv)
+// turn rotates the query and key heads of packed q|k|v rows in place by each
+// row's position (stream j of position t stands at t+j), or back.
+func (f *frame[T]) turn(h segattn.Heads, qkv []T, inverse bool) {
+	kernels.ParallelRows(f.n, 32, func(lo, hi int) {
+		for r := lo; r < hi; r++ {
+			f.rotary.Apply(qkv[r*h.Width():], h.Query+h.KV, h.Dim, f.rows.Pos[r], inverse)
+		}
+	})
 }
 
 // attention adds segment attention over rotated q|k|v rows; layer selects the
@@ -187,11 +247,21 @@ func (b *builder[T]) rotary(h segattn.Heads, qkv *G.Node) *G.Node {
 func (b *builder[T]) attention(h segattn.Heads, layer int, qkv *G.Node) *G.Node {
 	f := b.f
 	o := &fused[T]{diff: []bool{true}, pass: -1}
-	o.forward = func(y []T, in [][]T) { segattn.Forward(f.rows, h, in[0], f.kv[layer], y) }
+	norm := make([]T, 2*b.rows*h.Query)
+	o.forward = func(y []T, in [][]T) { segattn.Forward(f.rows, h, in[0], f.kv[layer], y, norm) }
 	o.backward = func(din [][]T, in [][]T, y, dy []T) {
-		segattn.Backward(f.rows, h, in[0], y, dy, f.kv[layer], din[0])
+		segattn.Backward(f.rows, h, in[0], y, norm, dy, f.kv[layer], din[0])
 	}
-	return o.apply("attention", b.rows, h.Query*h.Dim, qkv)
+	return o.apply(b, "attention", b.rows, h.Query*h.Dim, qkv)
+}
+
+// keys adds an operation that puts the keys and values of rotated q|k|v rows
+// into the layer's store and computes nothing from them. Its value means nothing.
+func (b *builder[T]) keys(h segattn.Heads, layer int, qkv *G.Node) *G.Node {
+	f := b.f
+	o := &fused[T]{diff: []bool{false}, pass: -1}
+	o.forward = func(_ []T, in [][]T) { segattn.Keep(f.rows, h, in[0], f.kv[layer]) }
+	return o.apply(b, "keys", 1, 1, qkv)
 }
 
 // swiGLU adds y = silu(gate) · up for packed gate|up rows [rows, 2F].
@@ -214,7 +284,7 @@ func (b *builder[T]) swiGLU(ff int, gu *G.Node) *G.Node {
 			}
 		})
 	}
-	return o.apply("swiglu", b.rows, ff, gu)
+	return o.apply(b, "swiglu", b.rows, ff, gu)
 }
 
 // streams adds the rows of a multi-stream pass (Eq. 4): the main rows as they
@@ -272,8 +342,8 @@ func (bl *builder[T]) streams(h, gamma int, main, p, a, b *G.Node, rank int) *G.
 	}
 	o.backward = func(din [][]T, in [][]T, _, dy []T) {
 		dx, dp := din[0], din[1]
-		clear(dp)
-		sum := make([]T, count()*h) // Σ_j dS_tj by main row
+		sum := bl.shared("streams sum", count()*h)[:count()*h] // Σ_j dS_tj by main row
+		clear(sum)
 		sources(func(m, s int) {
 			for j := range gamma {
 				d := dy[(s+j)*h:][:h]
@@ -294,10 +364,10 @@ func (bl *builder[T]) streams(h, gamma int, main, p, a, b *G.Node, rank int) *G.
 		if dx != nil {
 			kernels.Gemm(false, false, n, h, rank, 1, u, rank, in[2], h, 1, dx, h)
 		}
-		kernels.Gemm(true, false, rank, h, n, 1, u, rank, in[0], h, 0, din[2], h)
-		kernels.Gemm(true, false, h, rank, n, 1, sum, h, t, rank, 0, din[3], rank)
+		kernels.Gemm(true, false, rank, h, n, 1, u, rank, in[0], h, 1, din[2], h)
+		kernels.Gemm(true, false, h, rank, n, 1, sum, h, t, rank, 1, din[3], rank)
 	}
-	return o.apply("streams", rows, h, ins...)
+	return o.apply(bl, "streams", rows, h, ins...)
 }
 
 // embed adds the token embedding, y[r] = w[tokens[r]], with w [V, h] trainable.
@@ -310,10 +380,9 @@ func (b *builder[T]) embed(h int, w *G.Node) *G.Node {
 		}
 	}
 	o.backward = func(din [][]T, _ [][]T, _, dy []T) {
-		clear(din[0])
 		for r, id := range f.tokens[:f.n] {
 			kernels.Axpy(din[0][int(id)*h:][:h], 1, dy[r*h:][:h])
 		}
 	}
-	return o.apply("embed", b.rows, h, w)
+	return o.apply(b, "embed", b.rows, h, w)
 }

@@ -5,6 +5,7 @@ import (
 	"hash"
 	"hash/fnv"
 	"sync/atomic"
+	"unsafe"
 
 	"github.com/chewxy/hm"
 	G "gorgonia.org/gorgonia"
@@ -91,18 +92,36 @@ func (o *base[T]) run(in []G.Value, f func(in [][]T)) (err error) {
 // business of forward and backward, which read it from the frame they share.
 type fused[T kernels.Float] struct {
 	base[T]
+	b *builder[T]
 	// diff says which inputs need a gradient.
 	diff []bool
 	// pass is the input whose gradient is the output's own (a residual), or -1.
 	pass    int
 	forward func(out []T, in [][]T)
-	// backward fills din[i] for every differentiable input but pass.
+	// backward fills din[i] for every differentiable input but pass; where input
+	// i is a parameter it adds to din[i], the parameter's own gradient.
 	backward func(din [][]T, in [][]T, out, dout []T)
+	// into, where set, is the branch whose gradient the first input's is added
+	// to in place; din[0] is then that gradient.
+	into *skip[T]
 }
 
+// skip is a residual branch around some operations of a layer. Gorgonia would
+// add the two gradients of the branch's origin in a node of its own, through a
+// fresh tensor at every run; here the operation that opens the branch (a norm)
+// adds its gradient to the branch's in place. The chain of operations between
+// the two ends keeps them in order.
+type skip[T kernels.Float] struct {
+	x  []T // the branch's value, set by the forward that opens it
+	dy []T // its gradient, set by the backward of the operation that closes it
+}
+
+// slot ties a parameter's node to the parameter it stands for at the moment.
+type slot[T kernels.Float] struct{ p *param[T] }
+
 // apply adds the operation to the graph. rows × cols is the output's shape.
-func (o *fused[T]) apply(name string, rows, cols int, in ...*G.Node) *G.Node {
-	o.base = newBase[T](name, len(in), tensor.Shape{rows, cols})
+func (o *fused[T]) apply(b *builder[T], name string, rows, cols int, in ...*G.Node) *G.Node {
+	o.b, o.base = b, newBase[T](name, len(in), tensor.Shape{rows, cols})
 	return G.Must(G.ApplyOp(o, in...))
 }
 
@@ -121,7 +140,7 @@ func (o *fused[T]) DiffWRT(int) []bool { return o.diff }
 // that picks its gradient up. (A gorgonia node has one output.)
 func (o *fused[T]) SymDiff(in G.Nodes, out, grad *G.Node) (G.Nodes, error) {
 	res := make(G.Nodes, len(in))
-	d := &gradient[T]{of: o, din: make([][]T, len(in)), first: -1}
+	d := &gradient[T]{of: o, din: make([][]T, len(in)), slots: make([]*slot[T], len(in)), first: -1}
 	var lead *G.Node
 	for i := range in {
 		switch {
@@ -132,6 +151,7 @@ func (o *fused[T]) SymDiff(in G.Nodes, out, grad *G.Node) (G.Nodes, error) {
 			continue
 		}
 		shape := in[i].Shape().Clone()
+		d.slots[i] = o.b.slots[in[i]]
 		if lead == nil {
 			d.base, d.first = newBase[T]("d"+o.name, len(in)+2, shape), i
 			n, err := G.ApplyOp(d, append(append(G.Nodes{}, in...), out, grad)...)
@@ -141,8 +161,10 @@ func (o *fused[T]) SymDiff(in G.Nodes, out, grad *G.Node) (G.Nodes, error) {
 			lead, res[i] = n, n
 			continue
 		}
-		d.din[i] = make([]T, shape.TotalSize())
-		p := &picked[T]{base: newBase[T](fmt.Sprintf("d%s.%d", o.name, i), 1, shape), of: d.din[i]}
+		p := &picked[T]{base: newBase[T](fmt.Sprintf("d%s.%d", o.name, i), 1, shape), of: d.slots[i]}
+		if p.of == nil {
+			return nil, fmt.Errorf("%s: input %d needs a gradient, but is neither the first input nor a parameter", o.name, i)
+		}
 		n, err := G.ApplyOp(p, lead)
 		if err != nil {
 			return nil, err
@@ -158,32 +180,55 @@ type gradient[T kernels.Float] struct {
 	base[T]
 	of    *fused[T]
 	din   [][]T
+	slots []*slot[T] // of the inputs that are parameters
 	first int
 }
 
-// Do runs the backward.
+// Do runs the backward. The result is the gradient of the first differentiable
+// input: of rows, in a buffer that operations of the same name share, since the
+// backward of a graph is a chain in which each is read before the next of the
+// same name in the layer below writes; of a parameter, its own.
 func (d *gradient[T]) Do(in ...G.Value) (G.Value, error) {
-	t, out := d.output()
-	d.din[d.first] = out
 	err := d.run(in, func(xs [][]T) {
+		for i, s := range d.slots {
+			if s != nil {
+				d.din[i] = s.p.grad
+			}
+		}
+		if d.slots[d.first] == nil {
+			if d.of.into != nil {
+				d.din[d.first] = d.of.into.dy
+			} else {
+				d.din[d.first] = d.of.b.shared(d.name, d.shape.TotalSize())
+			}
+		}
 		n := len(xs) - 2
 		d.of.backward(d.din, xs[:n], xs[n], xs[n+1])
 	})
-	return t, err
+	if err != nil {
+		return nil, err
+	}
+	return d.tensor(d.din[d.first]), nil
 }
 
-// picked yields a gradient that a [gradient] node computed beside its output.
+// tensor wraps data, which is nearly always that of the run before.
+func (o *base[T]) tensor(data []T) *tensor.Dense {
+	if o.out == nil || unsafe.SliceData(o.out.Data().([]T)) != unsafe.SliceData(data) {
+		o.out = dense(data[:o.shape.TotalSize()], o.shape...)
+	}
+	return o.out
+}
+
+// picked yields the gradient of a parameter that a [gradient] node computed
+// beside its output.
 type picked[T kernels.Float] struct {
 	base[T]
-	of []T
+	of *slot[T]
 }
 
 // Do returns the gradient without copying it.
 func (p *picked[T]) Do(in ...G.Value) (G.Value, error) {
-	if p.out == nil {
-		p.out = dense(p.of, p.shape...)
-	}
-	return p.out, p.run(in, func([][]T) {})
+	return p.tensor(p.of.p.grad), p.run(in, func([][]T) {})
 }
 
 // dense wraps a slice as a tensor without copying it.

@@ -6,6 +6,39 @@ import (
 	"github.com/specstream/specstream/trainer"
 )
 
+// packRows is the most rows that go through a graph at once, unless one sequence
+// has more. Some hundred rows already amortise what a run costs beside its rows
+// (packing weights, adding up their gradients); more would only leave the caches
+// and hold more activations. Gradients of packs add up, so results do not change
+// but for rounding.
+const packRows = 1024
+
+// capacity is the number of rows of a graph that n rows need: packRows for most
+// packs, so that they share a graph, and little more than n for small or
+// oversized ones.
+func capacity(n int) int {
+	c := (n + n/8 + 63) / 64 * 64
+	if n > packRows || c <= packRows/2 {
+		return c
+	}
+	return packRows
+}
+
+// split cuts a micro-batch into packs: runs of whole sequences with at most
+// packRows rows, or one sequence that has more.
+func split(batch []trainer.Sequence, rows func(trainer.Sequence) int) (packs [][]trainer.Sequence) {
+	for lo := 0; lo < len(batch); {
+		hi, n := lo+1, rows(batch[lo])
+		for hi < len(batch) && n+rows(batch[hi]) <= packRows {
+			n += rows(batch[hi])
+			hi++
+		}
+		packs = append(packs, batch[lo:hi])
+		lo = hi
+	}
+	return packs
+}
+
 // pack is a micro-batch laid out for the graphs: the main rows of its sequences
 // stand one after another.
 type pack struct {
@@ -16,14 +49,17 @@ type pack struct {
 	segs     [][]segattn.Segment // by sequence
 	offset   []int               // first main row of each sequence
 	mainRows int
+	all      *segattn.Rows // of whole
 }
 
-func newPack(batch []trainer.Sequence, counts trainer.Counts, gamma, segments int) *pack {
+// newPack lays a micro-batch out with completions in the given number of
+// segments. shared is true where main rows train with the streams.
+func newPack(batch []trainer.Sequence, counts trainer.Counts, gamma, segments int, shared bool) *pack {
 	p := &pack{batch: batch, counts: counts, gamma: gamma}
 	for _, s := range batch {
 		q := s.Layout()
 		p.seqs = append(p.seqs, q)
-		p.segs = append(p.segs, segattn.Split(q, segments))
+		p.segs = append(p.segs, segattn.Split(q, segments, shared))
 		p.offset = append(p.offset, p.mainRows)
 		p.mainRows += q.Length - 1
 	}
@@ -52,12 +88,15 @@ func (p *pack) segment(g int) []*segattn.Segment {
 
 // whole lays out all main rows.
 func (p *pack) whole() *segattn.Rows {
-	out := make([]*segattn.Segment, len(p.seqs))
-	for i, s := range p.seqs {
-		w := segattn.Whole(s)
-		out[i] = &w
+	if p.all == nil {
+		out := make([]*segattn.Segment, len(p.seqs))
+		for i, s := range p.seqs {
+			w := segattn.Whole(s)
+			out[i] = &w
+		}
+		p.all = segattn.Lay(out, segattn.MainOnly, p.gamma, false)
 	}
-	return segattn.Lay(out, segattn.MainOnly, p.gamma, false)
+	return p.all
 }
 
 // positions is the number of main rows of each sequence.

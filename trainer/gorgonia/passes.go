@@ -12,27 +12,17 @@ import (
 	"github.com/specstream/specstream/trainer"
 )
 
-// bound ties a parameter node of a graph to the parameter it stands for.
-type bound[T kernels.Float] struct {
-	node *G.Node
-	p    *param[T]
-}
-
-// trainable adds an input node for a parameter.
-func (b *builder[T]) trainable(p *param[T]) *G.Node {
-	return matrix(b.g, p.name, p.data, p.rows, p.cols)
-}
-
 // mainGraph is one decoder layer over main rows.
 type mainGraph[T kernels.Float] struct {
-	b      *builder[T]
-	x, dy  *G.Node
-	y      *G.Node
-	layer  layerNodes[T]
-	lora   map[string]*G.Node // "<target>.A", "<target>.B"
-	fwd    *program
-	bwd    *program // nil in lossless mode
-	target []string // order of bwd's outputs after dx
+	b     *builder[T]
+	x, dy *G.Node
+	y     *G.Node
+	layer layerNodes[T]
+	lora  map[string]*G.Node // "<target>.A", "<target>.B"
+	fwd   *program
+	bwd   *program // nil in lossless mode
+	// kv keeps the layer's keys and values and stops; nil in shared mode.
+	kv *program
 }
 
 func (g *mainGraph[T]) close() error {
@@ -40,6 +30,9 @@ func (g *mainGraph[T]) close() error {
 		return nil
 	}
 	if err := g.fwd.close(); err != nil {
+		return err
+	}
+	if err := g.kv.close(); err != nil {
 		return err
 	}
 	return g.bwd.close()
@@ -68,12 +61,12 @@ func (t *Adapter[T]) ensureMain(rows int) error {
 					n = g.layer.lora[target].b
 				}
 				g.lora[target+"."+half] = n
-				g.target = append(g.target, target+"."+half)
 				wrt = append(wrt, n)
 			}
 		}
 	}
-	g.y, _ = b.layer(t.dims, g.x, &g.layer, 0, t.loraScale())
+	y, qkv := b.layer(t.dims, g.x, &g.layer, 0, t.loraScale())
+	g.y = y
 	var err error
 	if g.fwd, err = b.compile(G.Nodes{g.y}); err != nil {
 		return err
@@ -87,35 +80,36 @@ func (t *Adapter[T]) ensureMain(rows int) error {
 		if g.bwd, err = b.compile(grads); err != nil {
 			return err
 		}
+	} else if g.kv, err = b.compile(G.Nodes{b.keys(t.dims.heads, 0, qkv)}); err != nil {
+		return err
 	}
 	t.main = g
 	return nil
 }
 
-// bindMain points the main graph at layer l.
-func (t *Adapter[T]) bindMain(l int) error {
+// bindMain prepares a run of the main graph as layer l with input x.
+func (t *Adapter[T]) bindMain(p *pack, l int, kv *segattn.KV[T], x []T) error {
+	t.mainFrame.kv = []*segattn.KV[T]{kv}
+	t.mainFrame.set(p.whole())
 	t.main.layer.bind(&t.layers[l])
 	for key, n := range t.main.lora {
 		target, half := key[:len(key)-2], key[len(key)-1:]
-		if err := G.Let(n, t.byName[model.LoRAName(l, target, half)].Value()); err != nil {
+		q := t.byName[model.LoRAName(l, target, half)]
+		t.main.b.slots[n].p = q
+		if err := G.Let(n, q.Value()); err != nil {
 			return err
 		}
 	}
+	copy(value[T](t.main.x), x)
 	return nil
 }
 
-// mainForward replaces x [mainRows, h], the input of layer l, by its output. With
-// kv the layer's keys and values are kept there.
+// mainForward replaces x [mainRows, h], the input of layer l, by its output. The
+// layer's keys and values are kept in kv.
 func (t *Adapter[T]) mainForward(ctx context.Context, p *pack, l int, x []T, kv *segattn.KV[T]) error {
-	if kv == nil {
-		kv = segattn.NewKV[T](t.dims.heads, p.positions(), false)
-	}
-	t.mainFrame.kv = []*segattn.KV[T]{kv}
-	t.mainFrame.set(p.whole())
-	if err := t.bindMain(l); err != nil {
+	if err := t.bindMain(p, l, kv, x); err != nil {
 		return err
 	}
-	copy(value[T](t.main.x), x)
 	if err := t.main.fwd.run(ctx); err != nil {
 		return err
 	}
@@ -123,34 +117,36 @@ func (t *Adapter[T]) mainForward(ctx context.Context, p *pack, l int, x []T, kv 
 	return nil
 }
 
+// mainKeys keeps the keys and values of layer l, whose input is x, in kv.
+func (t *Adapter[T]) mainKeys(ctx context.Context, p *pack, l int, x []T, kv *segattn.KV[T]) error {
+	if err := t.bindMain(p, l, kv, x); err != nil {
+		return err
+	}
+	return t.main.kv.run(ctx)
+}
+
 // mainBackward recomputes layer l from its input x and replaces dx, the gradient
 // of its output, by that of its input; LoRA gradients are added up.
 func (t *Adapter[T]) mainBackward(ctx context.Context, p *pack, l int, x, dx []T) error {
-	t.mainFrame.kv = []*segattn.KV[T]{segattn.NewKV[T](t.dims.heads, p.positions(), true)}
-	t.mainFrame.set(p.whole())
-	if err := t.bindMain(l); err != nil {
+	t.mainKV.Reset(t.dims.heads, p.positions(), true)
+	if err := t.bindMain(p, l, &t.mainKV, x); err != nil {
 		return err
 	}
-	copy(value[T](t.main.x), x)
 	copy(value[T](t.main.dy), dx)
 	if err := t.main.bwd.run(ctx); err != nil {
 		return err
 	}
 	copy(dx, value[T](t.main.bwd.outs[0]))
-	for i, key := range t.main.target {
-		t.byName[model.LoRAName(l, key[:len(key)-2], key[len(key)-1:])].add(t.main.bwd.outs[i+1])
-	}
 	return nil
 }
 
 // msaGraph is the multi-stream layers, the final norm and the head over the rows
 // of one segment.
 type msaGraph[T kernels.Float] struct {
-	b      *builder[T]
-	main   *G.Node // M^{N-N_s} of the segment
-	params []bound[T]
-	fwd    *program // up to the last layer's attention; nil in lossless mode
-	full   *program // loss, [dM,] parameter gradients
+	b    *builder[T]
+	main *G.Node  // M^{N-N_s} of the segment
+	fwd  *program // up to the last layer's keys and values; nil in lossless mode
+	full *program // loss, [dM,] parameter gradients
 }
 
 func (g *msaGraph[T]) close() error {
@@ -174,9 +170,10 @@ func (t *Adapter[T]) ensureMSA(rows int) error {
 	s, h := t.adapter.Spec, t.dims.h
 	b := newBuilder(&t.msaFrame, rows)
 	g := &msaGraph[T]{b: b}
+	var params G.Nodes
 	node := func(name string) *G.Node {
 		n := b.trainable(t.byName[name])
-		g.params = append(g.params, bound[T]{n, t.byName[name]})
+		params = append(params, n)
 		return n
 	}
 	g.main = b.input("main", rows, h, !t.shared())
@@ -186,7 +183,7 @@ func (t *Adapter[T]) ensureMSA(rows int) error {
 		fa, fb = node(model.StreamInitName("A")), node(model.StreamInitName("B"))
 	}
 	x := b.streams(h, s.Gamma, g.main, streams, fa, fb, s.StreamInitRank)
-	var att *G.Node
+	var qkv *G.Node
 	for i := range s.MSALayers {
 		l, ln := t.firstMSA()+i, &layerNodes[T]{}
 		ln.bind(&t.layers[l])
@@ -199,18 +196,15 @@ func (t *Adapter[T]) ensureMSA(rows int) error {
 			ln.adapterA, ln.adapterB = node(model.StreamAdapterName(l, "A")), node(model.StreamAdapterName(l, "B"))
 			ln.adapterRank, ln.both = s.StreamRank, s.StreamMLP == specstream.StreamMLPBaseAdapter
 		}
-		x, att = b.layer(t.dims, x, ln, i, t.loraScale())
+		x, qkv = b.layer(t.dims, x, ln, i, t.loraScale())
 	}
-	loss := b.headLoss(h, t.dims.vocab, b.rmsNorm(h, x, &frozen[T]{t.norm}, nil), &frozen[T]{t.headW}, nil)
+	loss := b.headLoss(h, t.dims.vocab, b.rmsNorm(h, x, &frozen[T]{t.norm}, nil, nil), &frozen[T]{t.headW}, nil)
 	seed := matrix(b.g, "one", []T{1}, 1, 1)
 	var wrt G.Nodes
 	if t.shared() {
 		wrt = append(wrt, g.main)
 	}
-	for _, p := range g.params {
-		wrt = append(wrt, p.node)
-	}
-	grads, err := b.gradients(loss, seed, wrt)
+	grads, err := b.gradients(loss, seed, append(wrt, params...))
 	if err != nil {
 		return err
 	}
@@ -218,7 +212,7 @@ func (t *Adapter[T]) ensureMSA(rows int) error {
 		return err
 	}
 	if t.shared() {
-		if g.fwd, err = b.compile(G.Nodes{att}); err != nil {
+		if g.fwd, err = b.compile(G.Nodes{b.keys(t.dims.heads, s.MSALayers-1, qkv)}); err != nil {
 			return err
 		}
 	}
@@ -259,14 +253,9 @@ func (t *Adapter[T]) msaPass(ctx context.Context, p *pack, rows *segattn.Rows, t
 		return err
 	}
 	losses.AddStreams(hd.loss, hd.hits)
-	outs := t.msa.full.outs[1:]
 	if dtop != nil {
-		h, d := t.dims.h, value[T](outs[0])
+		h, d := t.dims.h, value[T](t.msa.full.outs[1])
 		p.mainOf(rows, func(from, to int) { copy(dtop[to*h:][:h], d[from*h:]) })
-		outs = outs[1:]
-	}
-	for i, b := range t.msa.params {
-		b.p.add(outs[i])
 	}
 	return nil
 }
@@ -299,7 +288,7 @@ func (t *Adapter[T]) ensurePrune(rows int) error {
 	pa, pb := b.trainable(t.byName[model.PrunerName("A")]), b.trainable(t.byName[model.PrunerName("B")])
 	x := b.linear("pruner", g.m, linearSpec[T]{in: h, out: h, scale: 1, residual: g.m,
 		pairs: []lowRank{{a: pa, b: pb, out: h, rank: t.adapter.Spec.PruneRank}}})
-	loss := b.headLoss(h, t.dims.vocab, b.rmsNorm(h, x, &frozen[T]{t.norm}, nil), &frozen[T]{t.headW}, nil)
+	loss := b.headLoss(h, t.dims.vocab, b.rmsNorm(h, x, &frozen[T]{t.norm}, nil, nil), &frozen[T]{t.headW}, nil)
 	grads, err := b.gradients(loss, matrix(b.g, "one", []T{1}, 1, 1), G.Nodes{pa, pb})
 	if err != nil {
 		return err
@@ -344,8 +333,6 @@ func (t *Adapter[T]) prunePass(ctx context.Context, p *pack, top []T, losses *tr
 			return err
 		}
 		losses.Prune += f.head.loss[0]
-		t.byName[model.PrunerName("A")].add(t.prune.full.outs[1])
-		t.byName[model.PrunerName("B")].add(t.prune.full.outs[2])
 	}
 	return nil
 }

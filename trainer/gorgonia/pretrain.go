@@ -22,7 +22,6 @@ type Base[T kernels.Float] struct {
 	opt     *adamW[T]
 	frame   frame[T]
 	b       *builder[T]
-	nodes   []bound[T]
 	full    *program
 }
 
@@ -89,12 +88,17 @@ func (t *Base[T]) build(rows int) error {
 		return err
 	}
 	b := newBuilder(&t.frame, rows)
-	t.nodes = nil
 	byName := map[string]*G.Node{}
 	var wrt G.Nodes
+	add := func(name string, p *param[T]) {
+		byName[name] = b.trainable(p)
+		wrt = append(wrt, byName[name])
+	}
 	for _, p := range t.params {
-		n := b.trainable(p)
-		byName[p.name], t.nodes, wrt = n, append(t.nodes, bound[T]{n, p}), append(wrt, n)
+		add(p.name, p)
+	}
+	if t.weights.Config.TieEmbeddings { // a node each for the two uses of the table; both add to its gradient
+		add("head", t.params[0])
 	}
 	x := b.embed(t.dims.h, byName["embed"])
 	for i, n := 0, len(t.weights.Layers); i < n; i++ {
@@ -104,11 +108,7 @@ func (t *Base[T]) build(rows int) error {
 		}
 		x, _ = b.layer(t.dims, x, l, i, 1)
 	}
-	head := byName["head"]
-	if head == nil {
-		head = byName["embed"]
-	}
-	loss := b.headLoss(t.dims.h, t.dims.vocab, b.rmsNorm(t.dims.h, x, nil, byName["norm"]), nil, head)
+	loss := b.headLoss(t.dims.h, t.dims.vocab, b.rmsNorm(t.dims.h, x, nil, byName["norm"], nil), nil, byName["head"])
 	grads, err := b.gradients(loss, matrix(b.g, "one", []T{1}, 1, 1), wrt)
 	if err != nil {
 		return err
@@ -123,15 +123,27 @@ func (t *Base[T]) build(rows int) error {
 // Accumulate implements trainer.Backend. Every target of every span counts.
 func (t *Base[T]) Accumulate(ctx context.Context, batch []trainer.Sequence, counts trainer.Counts) (trainer.Losses, error) {
 	losses := trainer.NewLosses(0)
-	p := newPack(batch, counts, 0, 1)
+	for _, part := range split(batch, func(s trainer.Sequence) int { return len(s.Tokens) - 1 }) {
+		if err := t.accumulate(ctx, part, counts, &losses); err != nil {
+			return losses, err
+		}
+	}
+	return losses, nil
+}
+
+// accumulate is Accumulate for one pack.
+func (t *Base[T]) accumulate(ctx context.Context, batch []trainer.Sequence, counts trainer.Counts, losses *trainer.Losses) error {
+	p := newPack(batch, counts, 0, 1, false)
 	if err := t.build(capacity(p.mainRows)); err != nil {
-		return losses, err
+		return err
 	}
 	f := &t.frame
 	f.set(p.whole())
-	f.kv = make([]*segattn.KV[T], len(t.weights.Layers))
-	for i := range f.kv {
-		f.kv[i] = segattn.NewKV[T](t.dims.heads, p.positions(), true)
+	for len(f.kv) < len(t.weights.Layers) {
+		f.kv = append(f.kv, &segattn.KV[T]{})
+	}
+	for _, kv := range f.kv {
+		kv.Reset(t.dims.heads, p.positions(), true)
 	}
 	f.tokens = f.tokens[:0]
 	f.head.reset(f.n, 1)
@@ -142,13 +154,10 @@ func (t *Base[T]) Accumulate(ctx context.Context, batch []trainer.Sequence, coun
 		}
 	}
 	if err := t.full.run(ctx); err != nil {
-		return losses, err
+		return err
 	}
 	losses.AddStreams(f.head.loss, f.head.hits)
-	for i, b := range t.nodes {
-		b.p.add(t.full.outs[i+1])
-	}
-	return losses, nil
+	return nil
 }
 
 // Step implements trainer.Backend.

@@ -163,6 +163,7 @@ func generate() map[string]string {
 		emit("pack", s, packKernels)
 		emit("vector", s, vectorKernels)
 		emit("fused", s, fusedKernels)
+		emit("train", s, trainKernels)
 	}
 	files["asm_amd64.go"] = decls.String()
 	return files
