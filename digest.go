@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"strings"
 )
 
@@ -99,7 +100,7 @@ func DecodeStrict(name string, r io.Reader, v any) error {
 		in := &InputError{File: name, Reason: "invalid JSON", Err: err}
 		var wrongType *json.UnmarshalTypeError
 		if errors.As(err, &wrongType) {
-			in.Field, in.Reason, in.Err = wrongType.Field, fmt.Sprintf("want %s, got JSON %s", wrongType.Type, wrongType.Value), nil
+			in.Field, in.Reason, in.Err = wrongType.Field, fmt.Sprintf("want %s, got JSON %s", JSONKind(wrongType.Type), wrongType.Value), nil
 		} else if f, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
 			in.Field, in.Reason, in.Err = strings.Trim(f, `"`), "unknown field", nil
 			in.Hint = "see `specstream pipeline start --help` for the fields of a job"
@@ -112,4 +113,16 @@ func DecodeStrict(name string, r io.Reader, v any) error {
 		return &InputError{File: name, Reason: "data after the JSON value"}
 	}
 	return nil
+}
+
+// JSONKind names, for messages, the JSON that a Go type is decoded from:
+// "object", "array", or the name of a scalar type, such as "int64".
+func JSONKind(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Struct, reflect.Map:
+		return "object"
+	case reflect.Slice, reflect.Array:
+		return "array"
+	}
+	return t.String()
 }

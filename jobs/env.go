@@ -98,9 +98,10 @@ func (e *Env) ResolveBase(ctx context.Context, base string) (StoredBase, error) 
 	return StoredBase{Ref: ref, Content: m.Content, Tokenizer: tok.Digest, Config: c, Dir: dir}, nil
 }
 
-// commitBase stores a Hugging Face folder, after checking that it can be loaded.
+// commitBase stores a Hugging Face folder, after checking all of it but the
+// weights' values.
 func (e *Env) commitBase(ctx context.Context, dir string) (specstream.Ref, error) {
-	if _, err := model.ReadConfig(filepath.Join(dir, "config.json")); err != nil {
+	if err := model.Check(dir); err != nil {
 		return specstream.Ref{}, err
 	}
 	if _, err := loadTokenizer(filepath.Join(dir, "tokenizer.json")); err != nil {
@@ -111,21 +112,16 @@ func (e *Env) commitBase(ctx context.Context, dir string) (specstream.Ref, error
 		return specstream.Ref{}, fmt.Errorf("base: %w", err)
 	}
 	m := checkpoints.Manifest{Kind: checkpoints.KindBase}
-	weights := false
 	for _, f := range entries {
 		if f.IsDir() || !isBaseFile(f.Name()) {
 			continue
 		}
-		weights = weights || strings.HasSuffix(f.Name(), ".safetensors")
 		file, err := e.Repo.PutFile(ctx, filepath.Join(dir, f.Name()))
 		if err != nil {
 			return specstream.Ref{}, fmt.Errorf("store base: %w", err)
 		}
 		file.Name = f.Name()
 		m.Files = append(m.Files, file)
-	}
-	if !weights {
-		return specstream.Ref{}, &specstream.InputError{File: dir, Reason: "the folder has no .safetensors file", Hint: "save the model as safetensors"}
 	}
 	m.Run = runName("base", m.ContentDigest())
 	return e.Repo.Commit(ctx, m)

@@ -141,7 +141,7 @@ type EvaluationInfo struct {
 
 // Evaluate measures a stored checkpoint on a stored hold-out and commits the
 // evaluation.
-func (e *Env) Evaluate(ctx context.Context, spec specstream.EvalSpec, base, checkpoint, holdOut specstream.Ref, progress func(done, total int, s engine.Summary)) (EvaluationInfo, error) {
+func (e *Env) Evaluate(ctx context.Context, spec specstream.EvalSpec, base, checkpoint, holdOut specstream.Ref, progress func(done, total int, s engine.Summary)) (info EvaluationInfo, err error) {
 	began := time.Now()
 	bm, baseDir, err := e.fetch(ctx, base, checkpoints.KindBase)
 	if err != nil {
@@ -155,23 +155,24 @@ func (e *Env) Evaluate(ctx context.Context, spec specstream.EvalSpec, base, chec
 	if err != nil {
 		return EvaluationInfo{}, err
 	}
-	scratch, err := os.MkdirTemp(e.Work, "eval-")
-	if err != nil {
-		return EvaluationInfo{}, fmt.Errorf("evaluate: %w", err)
-	}
-	defer os.RemoveAll(scratch)
-	rep, err := Evaluate(ctx, EvaluateInput{Spec: spec, Base: baseDir, Adapter: adapterDir, Blobs: repoBlobs{e.Repo}, Data: ds.manifest, Out: scratch, Progress: progress})
+	scratch, remove, err := e.scratch()
 	if err != nil {
 		return EvaluationInfo{}, err
 	}
-	info := EvaluationInfo{Mode: rep.Mode, Summary: rep.Summary, Seconds: time.Since(began).Seconds(), Metrics: map[string]float64{
+	defer func() { err = errors.Join(err, remove()) }()
+	out := filepath.Join(scratch, "evaluation")
+	rep, err := Evaluate(ctx, EvaluateInput{Spec: spec, Base: baseDir, Adapter: adapterDir, Blobs: repoBlobs{e.Repo}, Data: ds.manifest, Out: out, Progress: progress})
+	if err != nil {
+		return EvaluationInfo{}, err
+	}
+	info = EvaluationInfo{Mode: rep.Mode, Summary: rep.Summary, Seconds: time.Since(began).Seconds(), Metrics: map[string]float64{
 		"latency_overhead": rep.Speed.LatencyOverhead, "speedup_with_prefill": rep.Speed.WithPrefill, "speedup_mean_of_ratios": rep.Speed.DecodeMean,
 		"tokens_per_second": rep.Speed.SpeculativeTokensPerSecond, "autoregressive_tokens_per_second": rep.Speed.AutoregressiveTokensPerSecond,
 		"rouge1": rep.Speculative.Rouge1, "rouge_lsum": rep.Speculative.RougeLSum, "exact_match_folded": rep.Speculative.ExactMatchFolded,
 		"autoregressive_exact_match": rep.Autoregressive.ExactMatch}}
 	m := checkpoints.Manifest{Kind: checkpoints.KindEvaluation, Parents: []specstream.Ref{checkpoint, holdOut, base}, Base: bm.Content, Dataset: ds.content,
 		Spec: rawJSON(spec.WithDefaults()), Writer: holder(), Metrics: info.Metrics}
-	if info.Ref, err = e.Repo.CommitDir(ctx, scratch, m); err != nil {
+	if info.Ref, err = e.Repo.CommitDir(ctx, out, m); err != nil {
 		return EvaluationInfo{}, err
 	}
 	committed, err := e.Repo.ReadManifest(ctx, info.Ref)

@@ -28,7 +28,7 @@ type CheckpointInfo struct {
 // Train trains an adapter in the store and commits it. Every attempt takes the
 // run's next lease, which fences earlier attempts off, and goes on from the last
 // committed state; a run whose adapter is committed already is not trained again.
-func (e *Env) Train(ctx context.Context, spec specstream.TrainSpec, base, data specstream.Ref, progress func(trainer.Progress)) (CheckpointInfo, error) {
+func (e *Env) Train(ctx context.Context, spec specstream.TrainSpec, base, data specstream.Ref, progress func(trainer.Progress)) (info CheckpointInfo, err error) {
 	spec = spec.WithDefaults()
 	if err := spec.Validate(); err != nil {
 		return CheckpointInfo{}, err
@@ -58,11 +58,11 @@ func (e *Env) Train(ctx context.Context, spec specstream.TrainSpec, base, data s
 	if resume != nil && resume.Manifest.Kind == checkpoints.KindAdapter {
 		return checkpointInfo(resume.Ref, resume.Manifest)
 	}
-	scratch, err := os.MkdirTemp(e.Work, "train-")
+	scratch, remove, err := e.scratch()
 	if err != nil {
-		return CheckpointInfo{}, fmt.Errorf("train: %w", err)
+		return CheckpointInfo{}, err
 	}
-	defer os.RemoveAll(scratch)
+	defer func() { err = errors.Join(err, remove()) }()
 	meta := checkpoints.Manifest{Run: run, Generation: lease.Generation, Parents: []specstream.Ref{base, data},
 		Base: bm.Content, Dataset: ds.content, Spec: rawJSON(spec), Seed: spec.Seed, Writer: holder()}
 	states := &storedStates{env: e, meta: meta, dir: scratch, resume: resume}

@@ -131,7 +131,7 @@ func readHF(path string) (hfConfig, error) {
 		in := &specstream.InputError{File: path, Reason: "invalid JSON", Err: err}
 		var wrongType *json.UnmarshalTypeError
 		if errors.As(err, &wrongType) {
-			in.Field, in.Reason, in.Err = wrongType.Field, fmt.Sprintf("want %s, got JSON %s", wrongType.Type, wrongType.Value), nil
+			in.Field, in.Reason, in.Err = wrongType.Field, fmt.Sprintf("want %s, got JSON %s", specstream.JSONKind(wrongType.Type), wrongType.Value), nil
 		}
 		return hf, in
 	}

@@ -33,25 +33,48 @@ var ignoredTensors = regexp.MustCompile(`^model\.layers\.\d+\.self_attn\.rotary_
 // that memory holds the weights once. A missing, surplus or mis-shaped tensor
 // is an InputError that names file and tensor.
 func Load(dir string) (*Weights, error) {
-	c, err := ReadConfig(filepath.Join(dir, configFile))
+	l, err := openBase(dir)
 	if err != nil {
 		return nil, fmt.Errorf("load base: %w", err)
 	}
-	shards, err := weightShards(dir)
-	if err != nil {
-		return nil, fmt.Errorf("load base: %w", err)
-	}
-	// Nothing is allocated for weights before every header has been checked.
-	l := loader{config: c, dir: dir, where: map[string]*safetensors.File{}}
 	defer l.close()
-	if err := l.open(shards); err != nil {
-		return nil, fmt.Errorf("load base: %w", err)
-	}
 	w, err := l.read()
 	if err != nil {
 		return nil, fmt.Errorf("load base: %w", err)
 	}
 	return w, nil
+}
+
+// Check checks a base's folder as Load does, from its configuration and the
+// headers of its weight files alone: no weight is read, whatever their size.
+func Check(dir string) error {
+	l, err := openBase(dir)
+	if err != nil {
+		return fmt.Errorf("check base: %w", err)
+	}
+	l.close()
+	return nil
+}
+
+// openBase opens a folder's weight files and checks every header.
+func openBase(dir string) (*loader, error) {
+	c, err := ReadConfig(filepath.Join(dir, configFile))
+	if err != nil {
+		return nil, err
+	}
+	shards, err := weightShards(dir)
+	if err != nil {
+		return nil, err
+	}
+	l := &loader{config: c, dir: dir, where: map[string]*safetensors.File{}}
+	if err = l.open(shards); err == nil {
+		err = l.check()
+	}
+	if err != nil {
+		l.close()
+		return nil, err
+	}
+	return l, nil
 }
 
 // weightShards returns the weight files of a folder: each file's name with the
@@ -138,22 +161,27 @@ func (l *loader) close() {
 	}
 }
 
-// read checks names, shapes and types, then reads.
-func (l *loader) read() (*Weights, error) {
+// check checks names, shapes and types. It allocates nothing for weights.
+func (l *loader) check() error {
 	skeleton := &Weights{Config: l.config, Layers: make([]Layer, l.config.NumLayers)}
 	wanted := map[string]bool{}
 	for _, s := range skeleton.slots() {
 		wanted[s.name] = true
 		if _, err := l.find(s.name, s.shape); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(l.where)) {
 		tiedHead := name == "lm_head.weight" && l.config.TieEmbeddings
 		if !wanted[name] && !tiedHead && !ignoredTensors.MatchString(name) {
-			return nil, &specstream.InputError{File: l.where[name].Name, Field: name, Reason: fmt.Sprintf("a %s of %d layers has no such tensor", l.config.Architecture, l.config.NumLayers)}
+			return &specstream.InputError{File: l.where[name].Name, Field: name, Reason: fmt.Sprintf("a %s of %d layers has no such tensor", l.config.Architecture, l.config.NumLayers)}
 		}
 	}
+	return nil
+}
+
+// read reads the weights, whose headers have been checked.
+func (l *loader) read() (*Weights, error) {
 	w := newWeights(l.config)
 	for _, s := range w.slots() {
 		t, err := l.find(s.name, s.shape)

@@ -182,6 +182,9 @@ func TestLoadRefuses(t *testing.T) {
 			require.ErrorAs(t, err, &in)
 			require.Equal(t, path, in.File)
 			require.Equal(t, c.field, in.Field)
+			in = nil
+			require.ErrorAs(t, model.Check(dir), &in, "the header is enough to tell")
+			require.Equal(t, c.field, in.Field)
 		})
 	}
 	t.Run("no weights", func(t *testing.T) {
@@ -197,6 +200,7 @@ func TestLoadRefuses(t *testing.T) {
 			safetensors.Float32Source("model.layers.0.self_attn.rotary_emb.inv_freq", safetensors.F32, []int{4}, make([]float32, 4))))
 		_, err := model.Load(dir)
 		require.NoError(t, err)
+		require.NoError(t, model.Check(dir))
 	})
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os/user"
 	"strconv"
@@ -126,6 +127,9 @@ func newCheckpointsShow(o *options) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if len(log) == 0 {
+				return &specstream.InputError{Field: "REFERENCE|ALIAS", Reason: fmt.Sprintf("%q is neither a reference nor an alias of this store", args[0]), Hint: "`specstream checkpoints list` prints both"}
+			}
 			return o.print(cmd.OutOrStdout(), log, func(w writer) {
 				for _, p := range log {
 					what := "promoted"
@@ -216,6 +220,9 @@ func newCheckpointsRollback(o *options) *cobra.Command {
 				return err
 			}
 			p, err := env.Repo.Rollback(cmd.Context(), why.alias, req)
+			if errors.Is(err, checkpoints.ErrNotFound) {
+				return &specstream.InputError{Field: "GENERATION", Err: err, Hint: "`specstream checkpoints show " + why.alias + "` prints the history"}
+			}
 			if err != nil {
 				return err
 			}

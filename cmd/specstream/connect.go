@@ -98,18 +98,34 @@ func (c stackConfig) exportS3() {
 	}
 }
 
-// temporal connects to the Temporal server.
+// temporal connects to the Temporal server. One that an `up` is starting again
+// is waited for.
 func (c *connection) temporal(ctx context.Context, logs io.Writer) (client.Client, error) {
 	if err := c.resolve(); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	cl, err := client.DialContext(ctx, client.Options{HostPort: c.address, Namespace: c.namespace, Logger: logger(logs)})
-	if err != nil {
-		return nil, fmt.Errorf("reach the Temporal server at %s (start one with `specstream up`): %w", c.address, err)
+	for {
+		cl, err := client.DialContext(ctx, client.Options{HostPort: c.address, Namespace: c.namespace, Logger: logger(logs)})
+		if err == nil {
+			return cl, nil
+		}
+		if !c.embeddedRuns() || sleep(ctx, 200*time.Millisecond) != nil {
+			return nil, fmt.Errorf("reach the Temporal server at %s (start one with `specstream up`): %w", c.address, err)
+		}
 	}
-	return cl, nil
+}
+
+// embeddedRuns reports whether the address is that of an embedded stack whose
+// `up` is running.
+func (c *connection) embeddedRuns() bool {
+	dir, err := c.dir()
+	if err != nil {
+		return false
+	}
+	s, found, err := readStack(dir)
+	return err == nil && found && s.TemporalAddress == c.address && folderLocked(dir)
 }
 
 // logger logs warnings and errors of the Temporal SDK.

@@ -60,8 +60,8 @@ a damaged file always fails.`,
 			if child.store != "" {
 				return child.ingest(ctx, o, cmd.OutOrStdout(), progress)
 			}
-			for name, v := range map[string]string{"format": spec.Format, "tokenizer": spec.Tokenizer, "out": out} {
-				if err := required(name, v); err != nil {
+			for _, f := range [][2]string{{"format", spec.Format}, {"tokenizer", spec.Tokenizer}, {"out", out}} {
+				if err := required(f[0], f[1]); err != nil {
 					return err
 				}
 			}

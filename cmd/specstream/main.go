@@ -128,5 +128,32 @@ Exit codes:
 	})
 	o.register(root)
 	root.AddCommand(newParams(o), newBase(o), newIngest(o), newTrain(o), newEval(o), newGenerate(), newUp(o), newPipeline(o), newCheckpoints(o), newDemo(o), newDoctor(o), newWorker(o), newBench(o))
+	reportUsage(root)
 	return root
+}
+
+// reportUsage makes wrong arguments of a command and its subcommands usage
+// errors, an unknown subcommand among them.
+func reportUsage(c *cobra.Command) {
+	if !c.Runnable() { // a group of commands: without one of them, its help is all there is
+		c.Args = cobra.ArbitraryArgs
+		c.RunE = func(c *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usageError{fmt.Errorf("unknown command %q; see `%s --help`", args[0], c.CommandPath())}
+			}
+			return c.Help()
+		}
+	}
+	if check := c.Args; check != nil {
+		c.Args = func(c *cobra.Command, args []string) error {
+			err := check(c, args)
+			if err == nil || errors.As(err, new(usageError)) {
+				return err
+			}
+			return usageError{fmt.Errorf("%w; see `%s --help`", err, c.CommandPath())}
+		}
+	}
+	for _, sub := range c.Commands() {
+		reportUsage(sub)
+	}
 }

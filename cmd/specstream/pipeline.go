@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/temporal"
@@ -122,21 +123,51 @@ func startPipeline(ctx context.Context, cl client.Client, spec specstream.JobSpe
 	return run, nil
 }
 
-// status asks a pipeline how far it is.
+// A status is asked for with a short deadline, again and again, since servers and
+// workers restart; statusWait is how long the command line goes on asking.
+const (
+	statusDeadline = 2 * time.Second
+	statusWait     = 20 * time.Second
+)
+
+// status asks a pipeline how far it is, until it answers or statusWait is over.
 func status(ctx context.Context, cl client.Client, id, run string) (workflows.Status, error) {
+	for began := time.Now(); ; {
+		s, err := askStatus(ctx, cl, id, run)
+		if err == nil || specstream.BadInput(err) || time.Since(began) > statusWait || ctx.Err() != nil {
+			return s, err
+		}
+		if err := sleep(ctx, 200*time.Millisecond); err != nil {
+			return s, err
+		}
+	}
+}
+
+// askStatus asks once.
+func askStatus(ctx context.Context, cl client.Client, id, run string) (workflows.Status, error) {
+	ctx, cancel := context.WithTimeout(ctx, statusDeadline)
+	defer cancel()
 	var s workflows.Status
 	v, err := cl.QueryWorkflow(ctx, id, run, workflows.StatusQuery)
 	if err == nil {
 		err = v.Get(&s)
 	}
-	var missing *serviceerror.NotFound
-	if errors.As(err, &missing) {
+	var (
+		missing *serviceerror.NotFound
+		refused *serviceerror.QueryFailed
+	)
+	switch {
+	case err == nil:
+		return s, nil
+	case errors.As(err, &missing):
 		return s, &specstream.InputError{Field: "ID", Reason: fmt.Sprintf("there is no pipeline %q", id)}
+	case errors.As(err, &refused):
+		// A job that could not even be read answers no queries; why is its result.
+		if err := workflowError(cl.GetWorkflow(ctx, id, run).Get(ctx, nil)); specstream.BadInput(err) {
+			return s, err
+		}
 	}
-	if err != nil {
-		return s, fmt.Errorf("ask pipeline %s: %w", id, err)
-	}
-	return s, nil
+	return s, fmt.Errorf("ask pipeline %s (is a worker running?): %w", id, err)
 }
 
 // followPipeline shows a pipeline's progress until it ends. decide, if not nil,
@@ -144,7 +175,7 @@ func status(ctx context.Context, cl client.Client, id, run string) (workflows.St
 func followPipeline(ctx context.Context, cl client.Client, run client.WorkflowRun, r *reporter, decide func(context.Context, workflows.Status) error) (workflows.PipelineResult, error) {
 	var res workflows.PipelineResult
 	done := make(chan error, 1)
-	go func() { done <- run.Get(ctx, &res) }()
+	go func() { done <- awaitResult(ctx, run, &res) }()
 	tick := time.NewTicker(500 * time.Millisecond)
 	defer tick.Stop()
 	asked := false
@@ -154,7 +185,7 @@ func followPipeline(ctx context.Context, cl client.Client, run client.WorkflowRu
 			return res, workflowError(err)
 		case <-tick.C:
 		}
-		s, err := status(ctx, cl, run.GetID(), run.GetRunID())
+		s, err := askStatus(ctx, cl, run.GetID(), run.GetRunID())
 		if err != nil {
 			if ctx.Err() != nil {
 				return res, ctx.Err()
@@ -174,6 +205,23 @@ func followPipeline(ctx context.Context, cl client.Client, run client.WorkflowRu
 	}
 }
 
+// awaitResult waits for a pipeline's result however often the server is away.
+func awaitResult(ctx context.Context, run client.WorkflowRun, res *workflows.PipelineResult) error {
+	for {
+		err := run.Get(ctx, res)
+		var (
+			away *serviceerror.Unavailable
+			slow *serviceerror.DeadlineExceeded
+		)
+		if ctx.Err() != nil || !errors.As(err, &away) && !errors.As(err, &slow) {
+			return err
+		}
+		if err := sleep(ctx, time.Second); err != nil {
+			return err
+		}
+	}
+}
+
 // stageEvents renders where a pipeline is: the steps of what is training or
 // being evaluated, else the stage.
 func stageEvents(ctx context.Context, cl client.Client, s workflows.Status) (out []event) {
@@ -185,9 +233,9 @@ func stageEvents(ctx context.Context, cl client.Client, s workflows.Status) (out
 		if m.Stage != workflows.ModeTraining && m.Stage != workflows.ModeEvaluating {
 			continue
 		}
-		d, err := cl.DescribeWorkflowExecution(ctx, id, "")
+		d, err := describe(ctx, cl, id)
 		if err != nil {
-			continue
+			continue // it is about to start, or the server to come back
 		}
 		for _, a := range d.GetPendingActivities() {
 			var h workflows.Heartbeat
@@ -200,6 +248,13 @@ func stageEvents(ctx context.Context, cl client.Client, s workflows.Status) (out
 		out = append(out, event{Stage: string(s.Stage)})
 	}
 	return out
+}
+
+// describe asks the server about a workflow, for a short time.
+func describe(ctx context.Context, cl client.Client, id string) (*workflowservice.DescribeWorkflowExecutionResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, statusDeadline)
+	defer cancel()
+	return cl.DescribeWorkflowExecution(ctx, id, "")
 }
 
 // workflowError turns a failed pipeline into the error its user should see.
@@ -407,10 +462,12 @@ func newPipelineCancel(o *options) *cobra.Command {
 				return err
 			}
 			defer cl.Close()
-			if _, err := status(ctx, cl, args[0], ""); err != nil {
-				return err
+			err = cl.CancelWorkflow(ctx, args[0], "")
+			var missing *serviceerror.NotFound
+			if errors.As(err, &missing) {
+				return &specstream.InputError{Field: "ID", Reason: fmt.Sprintf("no pipeline %q is running", args[0])}
 			}
-			if err := cl.CancelWorkflow(ctx, args[0], ""); err != nil {
+			if err != nil {
 				return fmt.Errorf("cancel pipeline %s: %w", args[0], err)
 			}
 			return o.print(cmd.OutOrStdout(), map[string]string{"id": args[0], "requested": "cancel"}, func(w writer) { fmt.Fprintf(w, "asked %s to cancel\n", args[0]) })

@@ -26,18 +26,23 @@ type event struct {
 
 // reporter shows progress on standard error.
 type reporter struct {
-	w      io.Writer
-	mode   string // "bar", "plain", "jsonl" or "none"
-	every  time.Duration
-	last   time.Time
-	stage  string
-	bar    *progressbar.ProgressBar
-	closed bool
+	w     io.Writer
+	mode  string // "bar", "plain", "jsonl" or "none"
+	every time.Duration
+	stage string // the bar's
+	bar   *progressbar.ProgressBar
+	shown map[string]shown // by stage: several may go on at once
+}
+
+// shown is the last event of a stage that was shown.
+type shown struct {
+	at   time.Time
+	step int64
 }
 
 // newReporter chooses the way --progress asks for.
 func (o *options) newReporter() (*reporter, error) {
-	r := &reporter{w: os.Stderr, mode: o.progress, every: 5 * time.Second}
+	r := &reporter{w: os.Stderr, mode: o.progress, every: 5 * time.Second, shown: map[string]shown{}}
 	switch o.progress {
 	case "auto":
 		r.mode = "plain"
@@ -57,16 +62,17 @@ func (o *options) newReporter() (*reporter, error) {
 func (r *reporter) report(e event) {
 	e.Type = "progress"
 	end := e.Steps > 0 && e.Step >= e.Steps
-	first := e.Stage != r.stage
 	if r.mode == "bar" {
-		r.draw(e, first, end)
+		r.draw(e, e.Stage != r.stage, end)
 		r.stage = e.Stage
 		return
 	}
-	if r.mode == "none" || (!first && !end && time.Since(r.last) < r.every) {
+	last, known := r.shown[e.Stage]
+	due := !known || end && e.Step != last.step || time.Since(last.at) >= r.every
+	if r.mode == "none" || !due {
 		return
 	}
-	r.stage, r.last = e.Stage, time.Now()
+	r.shown[e.Stage] = shown{time.Now(), e.Step}
 	if r.mode == "jsonl" {
 		if b, err := json.Marshal(e); err == nil {
 			fmt.Fprintf(r.w, "%s\n", b)
@@ -78,9 +84,12 @@ func (r *reporter) report(e event) {
 
 // text renders an event on one line.
 func (e event) text() string {
-	s := fmt.Sprintf("%-10s %d", e.Stage, e.Step)
-	if e.Steps > 0 {
-		s += fmt.Sprintf("/%d", e.Steps)
+	s := e.Stage
+	switch {
+	case e.Steps > 0:
+		s = fmt.Sprintf("%-10s %d/%d", e.Stage, e.Step, e.Steps)
+	case e.Step > 0:
+		s = fmt.Sprintf("%-10s %d", e.Stage, e.Step)
 	}
 	if e.Loss != 0 {
 		s += fmt.Sprintf("  loss %.4f", e.Loss)

@@ -12,13 +12,21 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
+
+	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/sdk/client"
 
 	"github.com/specstream/specstream"
 	"github.com/specstream/specstream/infra/devserver"
 	"github.com/specstream/specstream/infra/s3server"
+	"github.com/specstream/specstream/workflows"
 )
 
 // stackConfig is what an embedded stack keeps in its folder's stack.json, so that
@@ -36,7 +44,12 @@ type stackConfig struct {
 	UIAddress       string `json:"ui_address,omitempty"`
 }
 
-const stackFile = "stack.json"
+// Files of a stack's folder.
+const (
+	stackFile = "stack.json"
+	logFile   = "specstream.log"
+	lockFile  = "lock"
+)
 
 func (c stackConfig) store() string      { return "s3://" + c.Bucket }
 func (c stackConfig) s3Endpoint() string { return fmt.Sprintf("http://127.0.0.1:%d", c.S3Port) }
@@ -79,16 +92,15 @@ func (c stackConfig) write(dir string) error {
 type stack struct {
 	dir    string
 	config stackConfig
-	log    io.Writer
+	log    *os.File // shared by all processes of the stack
 	s3     *s3server.Supervisor
 	lock   *os.File
 
 	cancel context.CancelFunc
-	tasks  sync.WaitGroup
+	tasks  sync.WaitGroup // keepTemporal and keepWorker
 
-	mu       sync.Mutex
-	temporal *devserver.Server
-	worker   *exec.Cmd
+	temporal  *devserver.Server // keepTemporal's until tasks are done
+	workerPID atomic.Int64
 }
 
 // startStack starts everything under dir and keeps it running until stop. notes
@@ -104,11 +116,9 @@ func startStack(ctx context.Context, dir string, slots int, notes io.Writer) (_ 
 	if s.lock, err = lockFolder(dir); err != nil {
 		return nil, err
 	}
-	logFile, err := os.OpenFile(filepath.Join(dir, "specstream.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
-	if err != nil {
-		return nil, err
+	if s.log, err = os.OpenFile(filepath.Join(dir, logFile), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644); err != nil {
+		return nil, errors.Join(err, s.lock.Close())
 	}
-	s.log = logFile
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	s.cancel = cancel
 	defer func() {
@@ -121,8 +131,12 @@ func startStack(ctx context.Context, dir string, slots int, notes io.Writer) (_ 
 		return nil, err
 	}
 	if !found {
-		if err := s.config.choose(); err != nil {
-			return nil, err
+		s.config.AccessKey, s.config.SecretKey, s.config.Bucket = "specstream", rand.Text(), "specstream"
+	}
+	// In a new folder the ports are 0 here, and the servers take free ones.
+	for _, port := range []int{s.config.S3Port, s.config.TemporalPort, s.config.UIPort} {
+		if err := awaitPort(ctx, port); err != nil {
+			return nil, fmt.Errorf("%w; or remove %s to choose new ports", err, filepath.Join(dir, stackFile))
 		}
 	}
 	if s.s3, err = s3server.Supervise(ctx, s3server.ChildConfig{Config: s3server.Config{Dir: filepath.Join(dir, "s3"), Addr: fmt.Sprintf("127.0.0.1:%d", s.config.S3Port),
@@ -131,48 +145,117 @@ func startStack(ctx context.Context, dir string, slots int, notes io.Writer) (_ 
 		return nil, fmt.Errorf("start the S3 server: %w", err)
 	}
 	opts := devserver.Options{DataDir: filepath.Join(dir, "temporal"), Port: s.config.TemporalPort, UIPort: s.config.UIPort, Progress: notes}
-	if s.temporal, err = devserver.Start(ctx, opts); err != nil {
+	if s.temporal, err = startTemporal(ctx, opts, found); err != nil {
 		return nil, err
 	}
 	s.config.TemporalAddress, s.config.UIAddress, s.config.Namespace = s.temporal.Address, s.temporal.UIAddress, s.temporal.Namespace
+	s.config.S3Port = portOf(s.s3.Addr())
+	if s.temporal.Program.Kind != devserver.External {
+		s.config.TemporalPort, s.config.UIPort = portOf(s.temporal.Address), portOf(s.temporal.UIAddress)
+	}
 	if err := s.config.write(dir); err != nil {
 		return nil, err
 	}
+	opts.Port, opts.UIPort = s.config.TemporalPort, s.config.UIPort
 	s.tasks.Go(func() { s.keepTemporal(life, opts) })
 	if slots > 0 {
-		if err := s.startWorker(slots); err != nil {
+		started := make(chan error, 1)
+		s.tasks.Go(func() { s.keepWorker(life, slots, started) })
+		if err := <-started; err != nil {
 			return nil, err
 		}
-		s.tasks.Go(func() { s.keepWorker(life, slots) })
+		if err := s.awaitWorker(ctx); err != nil {
+			return nil, err
+		}
 	}
 	return s, nil
 }
 
-// choose picks free ports and credentials for a new folder.
-func (c *stackConfig) choose() error {
-	for _, p := range []*int{&c.TemporalPort, &c.UIPort, &c.S3Port} {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return fmt.Errorf("find a free port: %w", err)
-		}
-		*p = l.Addr().(*net.TCPAddr).Port
-		defer l.Close() // all three are held until all are chosen
+// portOf is the port of "host:port", 0 for an empty address.
+func portOf(address string) int {
+	_, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return 0
 	}
-	c.AccessKey, c.SecretKey, c.Bucket = "specstream", rand.Text(), "specstream"
+	n, err := strconv.Atoi(port)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// startTemporal starts the Temporal server, in a folder that had one with
+// patience: when `up` was killed, its server may still be using the database.
+func startTemporal(ctx context.Context, o devserver.Options, patient bool) (*devserver.Server, error) {
+	if _, err := devserver.Find(ctx, o); err != nil {
+		return nil, err // no waiting helps
+	}
+	for began := time.Now(); ; {
+		t, err := devserver.Start(ctx, o)
+		if err == nil || !patient || time.Since(began) > predecessorWait || ctx.Err() != nil {
+			return t, err
+		}
+		if sleep(ctx, 500*time.Millisecond) != nil {
+			return nil, err
+		}
+	}
+}
+
+// predecessorWait is how long the servers of a stack that was killed may take to
+// end and free their ports and files.
+const predecessorWait = 15 * time.Second
+
+// awaitPort waits until a port is free to listen on; 0 always is.
+func awaitPort(ctx context.Context, port int) error {
+	for began := time.Now(); port != 0; {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err == nil {
+			return l.Close()
+		}
+		if time.Since(began) > predecessorWait {
+			return fmt.Errorf("port %d, which this stack had before, is taken by another program: stop it", port)
+		}
+		if err := sleep(ctx, 100*time.Millisecond); err != nil {
+			return err
+		}
+	}
 	return nil
+}
+
+// sleep waits for d, or less with an error when ctx ends.
+func sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
 }
 
 // lockFolder makes sure that one stack at a time uses a folder.
 func lockFolder(dir string) (*os.File, error) {
-	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o644)
+	f, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
 		return nil, err
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		f.Close()
-		return nil, fmt.Errorf("another specstream uses %s: stop it, or give another --data-dir", dir)
+	// Not at once: others look for an instant whether the folder is locked.
+	for range 10 {
+		if err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err == nil {
+			return f, nil
+		}
+		time.Sleep(50 * time.Millisecond)
 	}
-	return f, nil
+	return nil, errors.Join(fmt.Errorf("another specstream uses %s: stop it, or give another --data-dir", dir), f.Close())
+}
+
+// folderLocked reports whether a stack uses a folder now.
+func folderLocked(dir string) bool {
+	f, err := os.Open(filepath.Join(dir, lockFile))
+	if err != nil {
+		return false
+	}
+	defer f.Close() // gives the lock up
+	return syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB) != nil
 }
 
 // keepTemporal starts the Temporal server again when it dies.
@@ -184,29 +267,28 @@ func (s *stack) keepTemporal(ctx context.Context, o devserver.Options) {
 		case <-s.temporal.Wait():
 		}
 		fmt.Fprintln(s.log, "temporal: ended:", s.temporal.Err())
-		for wait := 200 * time.Millisecond; ctx.Err() == nil; wait = min(2*wait, 5*time.Second) {
+		for wait := 200 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
 			t, err := devserver.Start(ctx, o)
 			if err == nil {
-				s.mu.Lock()
 				s.temporal = t
-				s.mu.Unlock()
 				break
 			}
-			fmt.Fprintln(s.log, "temporal:", err)
-			select {
-			case <-ctx.Done():
+			if ctx.Err() != nil {
 				return
-			case <-time.After(wait):
+			}
+			fmt.Fprintln(s.log, "temporal:", err)
+			if sleep(ctx, wait) != nil {
+				return
 			}
 		}
 	}
 }
 
-// startWorker starts a worker process that dies with this one.
-func (s *stack) startWorker(slots int) error {
+// workerCommand is a worker process that dies with this one.
+func (s *stack) workerCommand(slots int) (*exec.Cmd, error) {
 	exe, err := os.Executable()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	c := exec.Command(exe, "worker", "--slots", fmt.Sprint(slots), "--work-dir", filepath.Join(s.dir, "work"))
 	c.Env = os.Environ()
@@ -215,59 +297,123 @@ func (s *stack) startWorker(slots int) error {
 	}
 	c.Stdout, c.Stderr = s.log, s.log
 	c.SysProcAttr = dieWithParent()
-	if err := c.Start(); err != nil {
-		return fmt.Errorf("start the worker: %w", err)
-	}
-	s.mu.Lock()
-	s.worker = c
-	s.mu.Unlock()
-	return nil
+	return c, nil
 }
 
-// keepWorker starts the worker again when it dies.
-func (s *stack) keepWorker(ctx context.Context, slots int) {
+// keepWorker runs a worker, and another whenever one ends, until ctx ends and
+// the last one has stopped. started is told how the first start went.
+func (s *stack) keepWorker(ctx context.Context, slots int, started chan<- error) {
+	// The kernel ties a child's death to the thread that started it, so that
+	// thread must last as long as the child.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	for first := true; ctx.Err() == nil; first = false {
+		c, err := s.workerCommand(slots)
+		if err == nil {
+			err = c.Start()
+		}
+		if err != nil {
+			err = fmt.Errorf("start the worker: %w", err)
+		}
+		if err == nil {
+			s.workerPID.Store(int64(c.Process.Pid))
+		}
+		if first {
+			started <- err
+		}
+		if err == nil {
+			ended := make(chan struct{})
+			go s.stopWorker(ctx, c.Process, ended)
+			err = c.Wait()
+			close(ended)
+		}
+		if ctx.Err() == nil {
+			fmt.Fprintln(s.log, "worker: ended:", err)
+			_ = sleep(ctx, 500*time.Millisecond) // the loop's condition sees the reason
+		}
+	}
+}
+
+// workerGrace is how long a worker may take to commit what it has and end.
+const workerGrace = 45 * time.Second
+
+// stopWorker asks a worker to stop when ctx ends, and kills one that does not.
+func (s *stack) stopWorker(ctx context.Context, p *os.Process, ended <-chan struct{}) {
+	select {
+	case <-ended:
+		return
+	case <-ctx.Done():
+	}
+	if err := p.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		fmt.Fprintln(s.log, "worker: stop:", err)
+	}
+	select {
+	case <-ended:
+	case <-time.After(workerGrace):
+		fmt.Fprintf(s.log, "worker: did not stop within %s\n", workerGrace)
+		_ = p.Kill() // fails only if it has ended
+	}
+}
+
+// readyWait is how long a new stack's worker may take to ask for work.
+const readyWait = time.Minute
+
+// awaitWorker waits until the worker asks both queues for work.
+func (s *stack) awaitWorker(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, readyWait, fmt.Errorf("the worker does not ask for work; %s says why", filepath.Join(s.dir, logFile)))
+	defer cancel()
+	conn := connection{address: s.config.TemporalAddress, namespace: s.config.Namespace, store: s.config.store()}
+	cl, err := conn.temporal(ctx, s.log)
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
 	for {
-		err := s.worker.Wait()
-		if ctx.Err() != nil {
-			return
+		// By default a worker's identity begins with its process id.
+		id := fmt.Sprintf("%d@", s.workerPID.Load())
+		if polls(ctx, cl, workflows.Queue, enumspb.TASK_QUEUE_TYPE_WORKFLOW, id) && polls(ctx, cl, workflows.ComputeQueue, enumspb.TASK_QUEUE_TYPE_ACTIVITY, id) {
+			return nil
 		}
-		fmt.Fprintln(s.log, "worker: ended:", err)
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(500 * time.Millisecond):
-		}
-		if err := s.startWorker(slots); err != nil {
-			fmt.Fprintln(s.log, err)
+		if err := sleep(ctx, 50*time.Millisecond); err != nil {
+			return context.Cause(ctx)
 		}
 	}
 }
 
-// stop ends everything in order: the worker first, so that it commits what it has.
+// polls reports whether a worker of the given identity asks a queue for work. A
+// server that cannot tell is asked again by the caller.
+func polls(ctx context.Context, cl client.Client, queue string, kind enumspb.TaskQueueType, identity string) bool {
+	d, err := cl.DescribeTaskQueue(ctx, queue, kind)
+	if err != nil {
+		return false
+	}
+	for _, p := range d.GetPollers() {
+		if strings.HasPrefix(p.GetIdentity(), identity) {
+			return true
+		}
+	}
+	return false
+}
+
+// stop ends everything in order: the worker first, so that it commits what it
+// has, then the servers it needs for that.
 func (s *stack) stop() error {
 	s.cancel()
-	var errs []error
-	s.mu.Lock()
-	worker, temporal := s.worker, s.temporal
-	s.mu.Unlock()
+	s.tasks.Wait()
 	grace, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	if worker != nil {
-		if err := worker.Process.Signal(syscall.SIGTERM); err == nil {
-			kill := time.AfterFunc(25*time.Second, func() { _ = worker.Process.Kill() })
-			s.tasks.Wait()
-			kill.Stop()
-		}
-	}
-	s.tasks.Wait()
-	if temporal != nil {
-		errs = append(errs, temporal.Stop(grace))
+	var errs []error
+	if s.temporal != nil {
+		errs = append(errs, s.temporal.Stop(grace))
 	}
 	if s.s3 != nil {
-		errs = append(errs, s.s3.Stop(grace))
+		// Whoever else keeps a connection open must not hold us up: what was
+		// answered is on the disk.
+		grace, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+		defer cancel()
+		if err := s.s3.Stop(grace); err != nil {
+			fmt.Fprintln(s.log, "s3: stop:", err)
+		}
 	}
-	if s.lock != nil {
-		errs = append(errs, s.lock.Close())
-	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, s.log.Close(), s.lock.Close())...)
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 )
@@ -41,7 +42,7 @@ PATH, else the project's own development server, which is built on first use.`,
 				AccessKey string `json:"s3_access_key"`
 				Store     string `json:"store"`
 				Log       string `json:"log"`
-			}{s.dir, s.config.TemporalAddress, s.config.Namespace, s.config.UIAddress, s.config.s3Endpoint(), s.config.AccessKey, s.config.store(), s.dir + "/specstream.log"}
+			}{s.dir, s.config.TemporalAddress, s.config.Namespace, s.config.UIAddress, s.config.s3Endpoint(), s.config.AccessKey, s.config.store(), filepath.Join(s.dir, logFile)}
 			err = o.print(cmd.OutOrStdout(), info, func(w writer) {
 				fmt.Fprintf(w, "Temporal   %s (namespace %s)\n", info.Temporal, info.Namespace)
 				if info.UI != "" {

@@ -188,7 +188,7 @@ func (l *loader) value(field string, b []byte, v any) error {
 		if wrong.Field != "" {
 			where = strings.TrimPrefix(field+"."+wrong.Field, ".")
 		}
-		return l.bad(where, "want %s, got JSON %s", wrong.Type, wrong.Value)
+		return l.bad(where, "want %s, got JSON %s", specstream.JSONKind(wrong.Type), wrong.Value)
 	}
 	return &specstream.InputError{File: l.name, Field: field, Reason: "invalid JSON", Err: err, Hint: "the file may be cut short"}
 }

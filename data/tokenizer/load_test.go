@@ -50,7 +50,7 @@ func TestParseRefuses(t *testing.T) {
 		field, reason  string // what the error must name
 	}{
 		{"cut short", good[200:], "", "", "invalid JSON"},
-		{"no object", good, `[1]`, "", "want map"},
+		{"no object", good, `[1]`, "", "want object"},
 		{"null", good, `null`, "", "got null"},
 		{"invalid UTF-8", "<unk>", "\xff", "", "UTF-8"},
 		{"half a surrogate pair", `"ab":4`, `"\ud83d":4`, "", "surrogate"},
