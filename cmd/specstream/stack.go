@@ -139,13 +139,18 @@ func startStack(ctx context.Context, dir string, slots int, notes io.Writer) (_ 
 			return nil, fmt.Errorf("%w; or remove %s to choose new ports", err, filepath.Join(dir, stackFile))
 		}
 	}
-	if s.s3, err = s3server.Supervise(ctx, s3server.ChildConfig{Config: s3server.Config{Dir: filepath.Join(dir, "s3"), Addr: fmt.Sprintf("127.0.0.1:%d", s.config.S3Port),
-		AccessKey: s.config.AccessKey, SecretKey: s.config.SecretKey, Buckets: []string{s.config.Bucket}}, Log: s.log},
-		func(err error) { fmt.Fprintln(s.log, "s3:", err) }); err != nil {
+	s3 := s3server.ChildConfig{Config: s3server.Config{Dir: filepath.Join(dir, "s3"), Addr: fmt.Sprintf("127.0.0.1:%d", s.config.S3Port),
+		AccessKey: s.config.AccessKey, SecretKey: s.config.SecretKey, Buckets: []string{s.config.Bucket}}, Log: s.log}
+	if s.s3, err = patiently(ctx, found, func() (*s3server.Supervisor, error) {
+		return s3server.Supervise(ctx, s3, func(err error) { fmt.Fprintln(s.log, "s3:", err) })
+	}); err != nil {
 		return nil, fmt.Errorf("start the S3 server: %w", err)
 	}
 	opts := devserver.Options{DataDir: filepath.Join(dir, "temporal"), Port: s.config.TemporalPort, UIPort: s.config.UIPort, Progress: notes}
-	if s.temporal, err = startTemporal(ctx, opts, found); err != nil {
+	if _, err := devserver.Find(ctx, opts); err != nil {
+		return nil, err // no waiting helps
+	}
+	if s.temporal, err = patiently(ctx, found, func() (*devserver.Server, error) { return devserver.Start(ctx, opts) }); err != nil {
 		return nil, err
 	}
 	s.config.TemporalAddress, s.config.UIAddress, s.config.Namespace = s.temporal.Address, s.temporal.UIAddress, s.temporal.Namespace
@@ -184,19 +189,16 @@ func portOf(address string) int {
 	return n
 }
 
-// startTemporal starts the Temporal server, in a folder that had one with
-// patience: when `up` was killed, its server may still be using the database.
-func startTemporal(ctx context.Context, o devserver.Options, patient bool) (*devserver.Server, error) {
-	if _, err := devserver.Find(ctx, o); err != nil {
-		return nil, err // no waiting helps
-	}
+// patiently starts a server. In a folder that had one before, it tries again for a
+// while: when `up` was killed, its servers may still be using their files.
+func patiently[S any](ctx context.Context, before bool, start func() (S, error)) (S, error) {
 	for began := time.Now(); ; {
-		t, err := devserver.Start(ctx, o)
-		if err == nil || !patient || time.Since(began) > predecessorWait || ctx.Err() != nil {
-			return t, err
+		s, err := start()
+		if err == nil || !before || time.Since(began) > predecessorWait {
+			return s, err
 		}
 		if sleep(ctx, 500*time.Millisecond) != nil {
-			return nil, err
+			return s, err
 		}
 	}
 }
