@@ -51,11 +51,16 @@ func retryPolicy() *temporal.RetryPolicy {
 	}
 }
 
+// shortHeartbeat is how long a worker may be silent in short work. It can be short
+// as well: nothing is lost when an attempt is given up too early.
+const shortHeartbeat = 15 * time.Second
+
 // shortWork returns the options of an activity that runs inside the worker.
 func shortWork(ctx workflow.Context, timeout time.Duration, summary string) workflow.Context {
 	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 		TaskQueue:           Queue,
 		StartToCloseTimeout: timeout,
+		HeartbeatTimeout:    shortHeartbeat,
 		RetryPolicy:         retryPolicy(),
 		WaitForCancellation: true,
 		Summary:             summary,

@@ -122,6 +122,7 @@ func (a *Activities) EvaluateCheckpoint(ctx context.Context, in workflows.EvalIn
 
 // PromoteCheckpoint implements [workflows.Activities].
 func (a *Activities) PromoteCheckpoint(ctx context.Context, in workflows.PromoteInput) (workflows.PromotionInfo, error) {
+	defer a.heartbeat(ctx, newState("promote"))()
 	p, err := a.c.Repo.Promote(ctx, in.Alias, checkpoints.PromoteRequest{
 		ID: in.RequestID, Ref: in.Ref, Who: in.Who, Why: in.Why, Evidence: in.EvidenceRefs,
 	})
@@ -133,6 +134,7 @@ func (a *Activities) PromoteCheckpoint(ctx context.Context, in workflows.Promote
 
 // BuildReport implements [workflows.Activities].
 func (a *Activities) BuildReport(ctx context.Context, in workflows.ReportInput) (workflows.ReportInfo, error) {
+	defer a.heartbeat(ctx, newState("report"))()
 	info, err := a.c.Report(ctx, in)
 	return info, failure(err)
 }
