@@ -47,14 +47,6 @@ func widen(x []float32) []float64 {
 	return y
 }
 
-func narrow(x []float64) []float32 {
-	y := make([]float32, len(x))
-	for i, v := range x {
-		y[i] = float32(v)
-	}
-	return y
-}
-
 func TestRMSNormGradients(t *testing.T) {
 	rng := rand.New(rand.NewPCG(21, 22))
 	const rows, h, eps = 3, 10, 1e-5

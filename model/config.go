@@ -460,7 +460,6 @@ func (c Config) Equal(d Config) bool {
 	if (a == nil) != (b == nil) || a != nil && *a != *b || !slices.Equal(c.EOS, d.EOS) {
 		return false
 	}
-	c.RopeScaling, d.RopeScaling, c.EOS, d.EOS = nil, nil, nil, nil
 	return c.Architecture == d.Architecture && c.HiddenSize == d.HiddenSize && c.IntermediateSize == d.IntermediateSize &&
 		c.NumLayers == d.NumLayers && c.NumHeads == d.NumHeads && c.NumKVHeads == d.NumKVHeads && c.HeadDim == d.HeadDim &&
 		c.VocabSize == d.VocabSize && c.MaxPositions == d.MaxPositions && c.RMSNormEps == d.RMSNormEps &&

@@ -23,7 +23,8 @@ func TestStore(t *testing.T) { storetest.Run(t, stores()) }
 func BenchmarkStore(b *testing.B) { storetest.Bench(b, stores()) }
 
 func TestSharedIsOneStoreAName(t *testing.T) {
-	if mem.Shared("a") != mem.Shared("a") || mem.Shared("a") == mem.Shared("b") {
+	a := mem.Shared("a")
+	if again := mem.Shared("a"); a != again || a == mem.Shared("b") {
 		t.Error("Shared must give one store for each name")
 	}
 }
