@@ -63,9 +63,12 @@ func (r *reporter) report(e event) {
 	e.Type = "progress"
 	end := e.Steps > 0 && e.Step >= e.Steps
 	if r.mode == "bar" {
-		r.draw(e, e.Stage != r.stage, end)
-		r.stage = e.Stage
-		return
+		if e.Steps > 0 {
+			r.draw(e, e.Stage != r.stage, end)
+			r.stage = e.Stage
+			return
+		}
+		// There is no bar to draw towards an unknown end: it is told in lines.
 	}
 	last, known := r.shown[e.Stage]
 	due := !known || end && e.Step != last.step || time.Since(last.at) >= r.every
@@ -79,6 +82,8 @@ func (r *reporter) report(e event) {
 		}
 		return
 	}
+	r.finish()
+	r.stage = ""
 	fmt.Fprintln(r.w, e.text())
 }
 
@@ -109,11 +114,7 @@ func (e event) text() string {
 func (r *reporter) draw(e event, first, end bool) {
 	if first {
 		r.finish()
-		total := e.Steps
-		if total == 0 {
-			total = -1
-		}
-		r.bar = progressbar.NewOptions64(total, progressbar.OptionSetWriter(r.w), progressbar.OptionSetWidth(28),
+		r.bar = progressbar.NewOptions64(e.Steps, progressbar.OptionSetWriter(r.w), progressbar.OptionSetWidth(28),
 			progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionShowCount(), progressbar.OptionSetPredictTime(true),
 			progressbar.OptionUseANSICodes(true))
 	}
