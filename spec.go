@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -30,12 +29,6 @@ const (
 const (
 	StreamInitIdentity = "identity"
 	StreamInitLowRank  = "lowrank" // x + B A x
-)
-
-// Turns choices for multi-turn samples.
-const (
-	TurnsExpand = "expand" // one sample an assistant turn, history as plain prompt
-	TurnsInline = "inline" // all assistant turns of a conversation in one sample
 )
 
 // LoRATargets are the linear projections of a decoder layer that LoRA can
@@ -155,106 +148,6 @@ func (s AdapterSpec) Validate() error {
 
 // LoRAScale is the factor alpha/rank on LoRA's output.
 func (s AdapterSpec) LoRAScale() float64 { return s.LoRAAlpha / float64(s.LoRARank) }
-
-// DataSpec says which records become a dataset and how.
-type DataSpec struct {
-	// Format is "sharegpt", "dialogsum", "sql" or "e2e".
-	Format string `json:"format"`
-	// Inputs are local paths or s3:// objects, read in this order.
-	Inputs []string `json:"inputs"`
-	// Tokenizer is a Hugging Face tokenizer.json. Default: the base's own.
-	Tokenizer string `json:"tokenizer,omitempty"`
-	// Template names the prompt template. Default: the format's own, "plain".
-	Template string `json:"template,omitempty"`
-	// Turns is "expand" (default) or "inline".
-	Turns string `json:"turns,omitempty"`
-	// MaxLength drops samples of more tokens. Default 2048.
-	MaxLength int `json:"max_length,omitempty"`
-	// MaxBad is how many bad records are quarantined before the job fails: a
-	// count ("5") or a share ("0.5%"). Default "0".
-	MaxBad string `json:"max_bad,omitempty"`
-	// Limit keeps only the first records read; 0 keeps all.
-	Limit int `json:"limit,omitempty"`
-	// ShardTokens is about how many tokens a shard holds. Default 16 Mi.
-	ShardTokens int `json:"shard_tokens,omitempty"`
-}
-
-// Formats are the record formats DataSpec.Format accepts.
-var Formats = []string{"sharegpt", "dialogsum", "sql", "e2e"}
-
-// WithDefaults returns a copy with every unset field at its default.
-func (s DataSpec) WithDefaults() DataSpec {
-	setInt(&s.MaxLength, 2048)
-	setInt(&s.ShardTokens, 16<<20)
-	if s.Turns == "" {
-		s.Turns = TurnsExpand
-	}
-	if s.Template == "" {
-		s.Template = "plain"
-	}
-	if s.MaxBad == "" {
-		s.MaxBad = "0"
-	}
-	return s
-}
-
-// Validate checks a completed spec and names the first bad field.
-func (s DataSpec) Validate() error {
-	if !slices.Contains(Formats, s.Format) {
-		return Invalid("format", "%q is not one of %s", s.Format, strings.Join(Formats, ", "))
-	}
-	if len(s.Inputs) == 0 {
-		return Invalid("inputs", "no input is named")
-	}
-	if s.Turns != TurnsExpand && s.Turns != TurnsInline {
-		return Invalid("turns", "%q is neither \"expand\" nor \"inline\"", s.Turns)
-	}
-	if s.MaxLength < 2 {
-		return Invalid("max_length", "%d tokens hold no prompt and completion", s.MaxLength)
-	}
-	if s.Limit < 0 {
-		return Invalid("limit", "%d is negative", s.Limit)
-	}
-	if s.ShardTokens < 1 {
-		return Invalid("shard_tokens", "%d is not positive", s.ShardTokens)
-	}
-	_, err := ParseTolerance(s.MaxBad)
-	return err
-}
-
-// Tolerance is how much bad input a job accepts: a count, or a share of the
-// records read.
-type Tolerance struct {
-	Count int64
-	Share float64 // 0..1; used when IsShare
-	// IsShare says that the tolerance is a share.
-	IsShare bool
-}
-
-// ParseTolerance parses "N" or "P%".
-func ParseTolerance(s string) (Tolerance, error) {
-	if p, ok := strings.CutSuffix(s, "%"); ok {
-		v, err := strconv.ParseFloat(p, 64)
-		if err != nil || !(v >= 0 && v <= 100) {
-			return Tolerance{}, Invalid("max_bad", "%q is not a share between 0%% and 100%%", s)
-		}
-		return Tolerance{Share: v / 100, IsShare: true}, nil
-	}
-	n, err := strconv.ParseInt(s, 10, 64)
-	if err != nil || n < 0 {
-		return Tolerance{}, Invalid("max_bad", "%q is neither a count nor a share such as 0.5%%", s)
-	}
-	return Tolerance{Count: n}, nil
-}
-
-// Exceeded reports whether bad of read records is too many. A share is judged
-// only at the end of the input, when read is the whole.
-func (t Tolerance) Exceeded(bad, read int64, end bool) bool {
-	if t.IsShare {
-		return end && float64(bad) > t.Share*float64(read)
-	}
-	return bad > t.Count
-}
 
 // TrainSpec says how adapters are trained.
 type TrainSpec struct {
