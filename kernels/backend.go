@@ -53,23 +53,14 @@ func choose(value string) (*backend, error) {
 // activeLevel is the instruction set of the vector kernels.
 func activeLevel() level { return current().level }
 
-// automatic prefers OpenBLAS, unless it runs narrower vectors than our kernels
-// do; then the widest instruction set.
+// automatic prefers OpenBLAS; without one, the widest instruction set.
 func automatic() *backend {
 	lib, err := loadOpenBLAS()
 	if err != nil {
 		return nativeBackend(bestLevel)
 	}
-	if lib.narrow() {
-		b := nativeBackend(bestLevel)
-		b.name += fmt.Sprintf(" (%s is present, but runs its narrower %s kernels)", lib.title(), lib.core)
-		return b
-	}
 	return openBLASBackend(lib)
 }
-
-// title names the library and where it was found.
-func (l *blasLibrary) title() string { return fmt.Sprintf("openblas %s at %s", l.version, l.path) }
 
 func nativeBackend(l level) *backend { return &backend{name: l.String(), level: l} }
 
@@ -78,8 +69,7 @@ func openBLASBackend(lib *blasLibrary) *backend {
 }
 
 // Backend names what [Gemm] uses, for people: "openblas 0.3.21
-// (libopenblas.so.0, SkylakeX kernels)", "avx512", "avx2+fma" or "go", with the
-// reason where an OpenBLAS was found and passed over.
+// (libopenblas.so.0, SkylakeX kernels)", "avx512", "avx2+fma" or "go".
 func Backend() string { return current().name }
 
 // EnvError reports why the value of SPECSTREAM_BLAS could not be honoured, in
@@ -92,8 +82,7 @@ func EnvError() error {
 // Use selects the back end for the whole process, for tests, benchmarks and
 // diagnosis; products already running are not affected.
 //
-//	"auto", ""  OpenBLAS where the system has it and it uses vectors as wide
-//	            as ours, else "native"
+//	"auto", ""  OpenBLAS where the system has it, else "native"
 //	"openblas"  OpenBLAS; an error when it can't be loaded
 //	"native"    our kernels for the widest instruction set of this CPU
 //	"avx512", "avx2"  our kernels for that instruction set

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -18,6 +19,7 @@ import (
 // blasLibrary is a loaded OpenBLAS with 32-bit integers. The Fortran entry
 // points take every argument by address, so that a call needs no reflection.
 type blasLibrary struct {
+	handle        uintptr
 	path, version string
 	core          string // the kernel family it chose, such as "SkylakeX"
 	sgemm, dgemm  uintptr
@@ -32,8 +34,12 @@ var blasNames = []string{
 	"libopenblas.dylib", "/opt/homebrew/opt/openblas/lib/libopenblas.dylib", "/usr/local/opt/openblas/lib/libopenblas.dylib",
 }
 
-// narrow reports whether the library runs narrower vectors than our kernels
-// would: releases older than the CPU take it for a Haswell (256 bits).
+// coreType is the environment variable with which OpenBLAS lets its kernel
+// family be chosen, read once when it is loaded.
+const coreType = "OPENBLAS_CORETYPE"
+
+// narrow reports whether the library runs narrower vectors than this CPU has:
+// releases older than the CPU take it for a Haswell (256 bits).
 func (l *blasLibrary) narrow() bool {
 	if bestLevel != levelAVX512 {
 		return false
@@ -59,6 +65,9 @@ var loadOpenBLAS = sync.OnceValues(func() (*blasLibrary, error) {
 		}
 		for _, path := range paths {
 			lib, err := openBLAS(path)
+			if err == nil && lib.narrow() && os.Getenv(coreType) == "" {
+				lib, err = lib.widen()
+			}
 			if err == nil {
 				return lib, nil
 			}
@@ -68,12 +77,28 @@ var loadOpenBLAS = sync.OnceValues(func() (*blasLibrary, error) {
 	return nil, fmt.Errorf("load OpenBLAS: %w", errors.Join(failures...))
 })
 
+// widen loads the library again with its 512-bit kernels chosen.
+func (l *blasLibrary) widen() (*blasLibrary, error) {
+	setenv, err := purego.Dlsym(purego.RTLD_DEFAULT, "setenv")
+	if err != nil {
+		return l, nil // not a libc that can; the narrower kernels do
+	}
+	name, value := append([]byte(coreType), 0), []byte("SkylakeX\x00")
+	purego.SyscallN(setenv, uintptr(unsafe.Pointer(&name[0])), uintptr(unsafe.Pointer(&value[0])), 1)
+	runtime.KeepAlive(name)
+	runtime.KeepAlive(value)
+	if err := purego.Dlclose(l.handle); err != nil {
+		return nil, fmt.Errorf("%s: %w", l.path, err)
+	}
+	return openBLAS(l.path)
+}
+
 func openBLAS(path string) (*blasLibrary, error) {
 	handle, err := purego.Dlopen(path, purego.RTLD_NOW|purego.RTLD_LOCAL)
 	if err != nil {
 		return nil, err
 	}
-	lib := &blasLibrary{path: path}
+	lib := &blasLibrary{handle: handle, path: path}
 	var setThreads, config, core uintptr
 	for name, target := range map[string]*uintptr{
 		"sgemm_": &lib.sgemm, "dgemm_": &lib.dgemm,

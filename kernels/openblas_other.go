@@ -11,6 +11,4 @@ func loadOpenBLAS() (*blasLibrary, error) {
 	return nil, errors.New("loading a system BLAS is not supported on this platform")
 }
 
-func (*blasLibrary) narrow() bool { return false }
-
 func (*blasLibrary) gemm(bool, product) { panic("kernels: no BLAS library on this platform") }
