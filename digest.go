@@ -8,7 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"reflect"
+	"slices"
 	"strings"
 )
 
@@ -103,7 +105,9 @@ func DecodeStrict(name string, r io.Reader, v any) error {
 			in.Field, in.Reason, in.Err = wrongType.Field, fmt.Sprintf("want %s, got JSON %s", JSONKind(wrongType.Type), wrongType.Value), nil
 		} else if f, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
 			in.Field, in.Reason, in.Err = strings.Trim(f, `"`), "unknown field", nil
-			in.Hint = "see `specstream pipeline start --help` for the fields of a job"
+			if path, known := unknownField(b, reflect.TypeOf(v), ""); path != "" {
+				in.Field, in.Hint = path, "the fields there are "+strings.Join(known, ", ")
+			}
 		} else if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
 			in.Reason, in.Err = "the JSON ends too early", nil
 		}
@@ -113,6 +117,53 @@ func DecodeStrict(name string, r io.Reader, v any) error {
 		return &InputError{File: name, Reason: "data after the JSON value"}
 	}
 	return nil
+}
+
+// unknownField finds the first member of well-formed JSON that its type lacks:
+// its path, such as "train.stepz", and the names it might have had.
+func unknownField(b []byte, t reflect.Type, path string) (string, []string) {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]()) {
+		return "", nil // decodes itself
+	}
+	switch t.Kind() {
+	case reflect.Slice, reflect.Array:
+		var list []json.RawMessage
+		if json.Unmarshal(b, &list) == nil {
+			for i, e := range list {
+				if at, known := unknownField(e, t.Elem(), fmt.Sprintf("%s[%d]", path, i)); at != "" {
+					return at, known
+				}
+			}
+		}
+	case reflect.Struct:
+		var members map[string]json.RawMessage
+		if json.Unmarshal(b, &members) != nil {
+			return "", nil
+		}
+		fields := map[string]reflect.Type{}
+		var known []string
+		for _, f := range reflect.VisibleFields(t) {
+			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			if f.IsExported() && name != "" && name != "-" {
+				fields[strings.ToLower(name)] = f.Type
+				known = append(known, name)
+			}
+		}
+		for _, name := range slices.Sorted(maps.Keys(members)) {
+			at := strings.TrimPrefix(path+"."+name, ".")
+			ft, ok := fields[strings.ToLower(name)]
+			if !ok {
+				return at, known
+			}
+			if below, names := unknownField(members[name], ft, at); below != "" {
+				return below, names
+			}
+		}
+	}
+	return "", nil
 }
 
 // JSONKind names, for messages, the JSON that a Go type is decoded from:

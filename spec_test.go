@@ -83,6 +83,7 @@ func TestJobDigest(t *testing.T) {
 func TestDecodeStrict(t *testing.T) {
 	for _, c := range []struct{ name, json, want string }{
 		{"unknown field", `{"base": "x", "stepz": 3}`, `job.json: field "stepz": unknown field`},
+		{"unknown field below", `{"base": "x", "train": {"stepz": 3}}`, `job.json: field "train.stepz": unknown field (the fields there are mode, gamma`},
 		{"wrong type", `{"train": {"steps": "many"}}`, `job.json: field "train.steps": want int, got JSON string`},
 		{"truncated", `{"base": "x"`, "job.json: the JSON ends too early"},
 		{"empty", ``, "job.json: the JSON ends too early"},

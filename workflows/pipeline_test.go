@@ -130,7 +130,7 @@ func TestPipelineRefusesBadInput(t *testing.T) {
 	}
 	for _, c := range []struct{ name, input, want string }{
 		{"unknown field", edit(`"base":`, `"bse":`), `field "bse": unknown field`},
-		{"unknown nested field", edit(`"train":{`, `"train":{"stepz":3,`), `field "stepz": unknown field`},
+		{"unknown nested field", edit(`"train":{`, `"train":{"stepz":3,`), `field "train.stepz": unknown field`},
 		{"wrong type", edit(`"nightly"`, `3`), `field "name": want string, got JSON number`},
 		{"truncated", string(valid[:len(valid)-1]), "ends too early"},
 		{"trailing data", string(valid) + "{}", "data after the JSON value"},

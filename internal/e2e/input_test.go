@@ -179,7 +179,7 @@ func TestBadSpecifications(t *testing.T) {
 		{"missing adapter", []string{"eval", "--base", f.base, "--adapter", "absent", "--data", f.heldOut, "--out", dir, "--progress", "none"}, []string{"absent/specstream.json"}},
 		{"missing config", []string{"params", "--config", "absent.json"}, []string{"absent.json"}},
 		{"unknown job field", job("unknown.json", `{"base":"b","dta":{}}`), []string{"unknown.json", `"dta"`, "unknown field"}},
-		{"unknown nested job field", job("nested.json", `{"base":"b","data":{"format":"sql","inputs":["x"],"limt":3}}`), []string{"nested.json", `"limt"`, "unknown field"}},
+		{"unknown nested job field", job("nested.json", `{"base":"b","data":{"format":"sql","inputs":["x"],"limt":3}}`), []string{"nested.json", `"data.limt"`, "max_length", "unknown field"}},
 		{"wrong type in a job", job("type.json", `{"base":"b","train":{"steps":"many"}}`), []string{"type.json", `"train.steps"`}},
 		{"truncated job", job("cut.json", `{"base":"b","data":`), []string{"cut.json", "ends too early"}},
 		{"missing job", []string{"pipeline", "start", "--input-file", "absent.json"}, []string{"absent.json"}},
