@@ -179,7 +179,7 @@ func prefillLogits(t *testing.T, d *Decoder, prompt []int32) (main, streams, ear
 		b.addMain(i, i, i)
 	}
 	d.reserve(len(prompt))
-	d.embed(prompt)
+	d.embed(b, prompt)
 	require.NoError(t, d.run(ctx, b, 0, d.adapter.split))
 	last := len(prompt) - 1
 	state := append([]float32{}, d.x[last*h:(last+1)*h]...)
@@ -250,7 +250,7 @@ func compareTree(t *testing.T, d *Decoder, ref reference, prompt []int32, r *ran
 	d.fillTree(&full)
 	requireRoom(t, d, full.Len())
 	d.reserve(b.main)
-	d.embed(full.Tokens)
+	d.embed(b, full.Tokens)
 	require.NoError(t, d.run(ctx, b, 0, d.adapter.split))
 	transitions := append([]float64{}, d.transitions(&full)...)
 	var tree engine.Tree
