@@ -3,6 +3,7 @@ package cpu
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -42,49 +43,52 @@ func promptLogits(t *testing.T, d *Decoder, prompt []int32) []float32 {
 }
 
 // TestLogitsMatchTransformers compares with what Hugging Face transformers
-// computes for small Llamas; testdata/golden/llama/make_llama.py made them.
+// computes for small bases of every family; testdata/golden/llama/make_llama.py and
+// testdata/golden/families/make_families.py made them.
 func TestLogitsMatchTransformers(t *testing.T) {
-	root := enginetest.GoldenDir(t, "llama")
-	folders, err := os.ReadDir(root)
-	require.NoError(t, err)
-	tested := 0
-	for _, folder := range folders {
-		if !folder.IsDir() || strings.HasPrefix(folder.Name(), "_") {
-			continue
-		}
-		tested++
-		t.Run(folder.Name(), func(t *testing.T) {
-			dir := filepath.Join(root, folder.Name())
-			w, err := model.Load(dir)
-			require.NoError(t, err)
-			d, err := New(w, nil)
-			require.NoError(t, err)
-			f, err := safetensors.Open(filepath.Join(dir, "golden.safetensors"))
-			require.NoError(t, err)
-			defer func() { require.NoError(t, f.Close()) }()
-			ids, _ := f.Lookup("input_ids")
-			tokens, err := f.Int64s(ids)
-			require.NoError(t, err)
-			golden, _ := f.Lookup("logits")
-			want := make([]float32, golden.Len())
-			require.NoError(t, f.Float32s(golden, want))
-			batch, length, v := golden.Shape[0], golden.Shape[1], golden.Shape[2]
-			require.Equal(t, w.Config.VocabSize, v)
-			for s := range batch {
-				prompt := make([]int32, length)
-				for i := range prompt {
-					prompt[i] = int32(tokens[s*length+i])
-				}
-				got := promptLogits(t, d, prompt)
-				expect := make([]float64, length*v)
-				for i := range expect {
-					expect[i] = float64(want[s*length*v+i])
-				}
-				require.Less(t, relative(got, expect), 1e-5)
+	tested := map[string]int{}
+	for _, group := range []string{"llama", "families"} {
+		root := enginetest.GoldenDir(t, group)
+		folders, err := os.ReadDir(root)
+		require.NoError(t, err)
+		for _, folder := range folders {
+			if !folder.IsDir() || strings.HasPrefix(folder.Name(), "_") {
+				continue
 			}
-		})
+			t.Run(group+"/"+folder.Name(), func(t *testing.T) {
+				w, err := model.Load(filepath.Join(root, folder.Name()))
+				require.NoError(t, err)
+				tested[w.Config.Architecture]++
+				matchTransformers(t, w, filepath.Join(root, folder.Name(), "golden.safetensors"))
+			})
+		}
 	}
-	require.GreaterOrEqual(t, tested, 4, "multi-head and grouped-query, tied and untied")
+	for _, a := range model.Architectures() {
+		require.Positive(t, tested[a], "%s went untested", a)
+	}
+	require.GreaterOrEqual(t, tested["LlamaForCausalLM"], 5, "multi-head and grouped-query, tied and untied, with biases")
+}
+
+func matchTransformers(t *testing.T, w *model.Weights, golden string) {
+	t.Helper()
+	d, err := New(w, nil)
+	require.NoError(t, err)
+	f, err := safetensors.Open(golden)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, f.Close()) }()
+	ids, _ := f.Lookup("input_ids")
+	tokens, err := f.Int64s(ids)
+	require.NoError(t, err)
+	want := floats(t, f, "logits")
+	batch, length, v := ids.Shape[0], ids.Shape[1], w.Config.VocabSize
+	require.Len(t, want, batch*length*v)
+	for s := range batch {
+		prompt := make([]int32, length)
+		for i := range prompt {
+			prompt[i] = int32(tokens[s*length+i])
+		}
+		require.Less(t, relative(promptLogits(t, d, prompt), want[s*length*v:(s+1)*length*v]), 1e-5)
+	}
 }
 
 // TestLogitsMatchReferenceForward compares main, stream and early-exit logits
@@ -205,16 +209,20 @@ func TestTreeMatchesDenseForward(t *testing.T) {
 		"shared":                        {Mode: specstream.Shared, Gamma: 3, MSALayers: 3, LoRARank: 4, LoRAAlpha: 6},
 		"shared lowrank, all layers":    {Mode: specstream.Shared, Gamma: 2, MSALayers: 6, LoRARank: 2, LoRATargets: []string{"k_proj", "down_proj"}, StreamInit: specstream.StreamInitLowRank},
 	} {
+		bases := enginetest.Families(23)
 		for _, kvHeads := range []int{1, 2, 4} {
 			c := enginetest.Config(23)
 			c.NumKVHeads = kvHeads
-			t.Run(name, func(t *testing.T) {
+			bases[fmt.Sprintf("Llama with %d key heads", kvHeads)] = c
+		}
+		for base, c := range bases {
+			t.Run(name+"/"+base, func(t *testing.T) {
 				w, a := enginetest.Model(t, c, spec, 5)
 				d, err := New(w, a)
 				require.NoError(t, err)
 				r := rand.New(rand.NewPCG(3, 4))
 				for trial := range 3 {
-					prompt := enginetest.Prompt(r, c.VocabSize, 1+r.IntN(12))
+					prompt := enginetest.Prompt(r, c.VocabSize, 1+r.IntN(24))
 					compareTree(t, d, reference{w, a}, prompt, r, trial)
 				}
 			})
