@@ -1,7 +1,5 @@
 package kernels
 
-import "math"
-
 // LayerNorm normalises rows of width h: y = (x-mean)·inv·w + b with
 // inv = 1/sqrt(variance+eps) a row, the variance the mean square deviation. x and
 // y are [rows, h], w and b [h]; stats [rows, 2], when not nil, receives mean and
@@ -19,21 +17,9 @@ func LayerNorm[T Float](y, x, w, b []T, rows, h int, eps T, stats []T) {
 	ParallelRows(rows, rowBlock(2*h), func(lo, hi int) {
 		for r := lo; r < hi; r++ {
 			in, out := x[r*h:(r+1)*h], y[r*h:(r+1)*h]
-			var sum, squares float64
-			for _, v := range in {
-				sum += float64(v)
-			}
-			mean := sum / float64(h)
-			for _, v := range in {
-				d := float64(v) - mean
-				squares += float64(d * d)
-			}
-			m, inv := T(mean), T(1/math.Sqrt(squares/float64(h)+float64(eps)))
+			m, inv := layerNormGo(out, in, w, b, float64(eps))
 			if stats != nil {
 				stats[2*r], stats[2*r+1] = m, inv
-			}
-			for i, v := range in {
-				out[i] = T(T((v-m)*inv)*w[i]) + b[i]
 			}
 		}
 	})
@@ -55,22 +41,7 @@ func LayerNormBackward[T Float](dx, dy, x, w, stats []T, rows, h int, accumulate
 	ParallelRows(rows, rowBlock(2*h), func(lo, hi int) {
 		for r := lo; r < hi; r++ {
 			d, in, out := dy[r*h:(r+1)*h], x[r*h:(r+1)*h], dx[r*h:(r+1)*h]
-			m, inv := stats[2*r], stats[2*r+1]
-			var sum, dot float64
-			for i, v := range d {
-				g := T(v * w[i])
-				sum += float64(g)
-				dot += float64(float64(g) * float64(T((in[i]-m)*inv)))
-			}
-			mean, slope := T(sum/float64(h)), T(dot/float64(h))
-			for i, v := range d {
-				g := T(v*w[i]) - mean - T(T((in[i]-m)*inv)*slope)
-				g *= inv
-				if accumulate {
-					g += out[i]
-				}
-				out[i] = g
-			}
+			layerNormBackGo(out, d, w, in, stats[2*r], stats[2*r+1], accumulate)
 		}
 	})
 }
