@@ -142,6 +142,72 @@ func TestLogitsMatchReferenceForward(t *testing.T) {
 	}
 }
 
+// TestSharedAdaptersAreWhatPEFTHas compares the LoRA part of shared adapters, saved
+// as a folder, with what PEFT saves, and its logits without streams with PEFT's;
+// testdata/golden/peft/make_peft.py made them.
+func TestSharedAdaptersAreWhatPEFTHas(t *testing.T) {
+	var cases map[string]struct {
+		Config  map[string]any   `json:"config"`
+		Tensors map[string][]int `json:"tensors"`
+	}
+	dir := enginetest.GoldenDir(t, "peft")
+	b, err := os.ReadFile(filepath.Join(dir, "peft.json"))
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(b, &cases))
+	golden, err := safetensors.Open(filepath.Join(dir, "peft.safetensors"))
+	require.NoError(t, err)
+	defer func() { require.NoError(t, golden.Close()) }()
+	seen := map[string]bool{}
+	for name, want := range cases {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(enginetest.GoldenDir(t, "method"), name)
+			var doc struct {
+				Config json.RawMessage `json:"config"`
+				Spec   map[string]any  `json:"spec"`
+			}
+			b, err := os.ReadFile(path + ".json")
+			require.NoError(t, err)
+			require.NoError(t, json.Unmarshal(b, &doc))
+			folder := t.TempDir()
+			require.NoError(t, os.WriteFile(filepath.Join(folder, "config.json"), doc.Config, 0o600))
+			c, err := model.ReadConfig(filepath.Join(folder, "config.json"))
+			require.NoError(t, err)
+			seen[c.Architecture] = true
+			a := enginetest.LoadReferenceAdapter(t, path+".safetensors", doc.Spec, c)
+			require.NoError(t, a.Save(folder))
+
+			var config map[string]any
+			b, err = os.ReadFile(filepath.Join(folder, "adapter_config.json"))
+			require.NoError(t, err)
+			require.NoError(t, json.Unmarshal(b, &config))
+			for field, value := range want.Config {
+				if field == "target_modules" {
+					require.ElementsMatch(t, value, config[field])
+					continue
+				}
+				require.Equal(t, value, config[field], field)
+			}
+			f, err := safetensors.Open(filepath.Join(folder, "adapter_model.safetensors"))
+			require.NoError(t, err)
+			defer func() { require.NoError(t, f.Close()) }()
+			got := map[string][]int{}
+			for _, x := range f.Tensors {
+				got[x.Name] = x.Shape
+			}
+			require.Equal(t, want.Tensors, got)
+
+			d, err := New(loadBase(t, path+".safetensors", c), a)
+			require.NoError(t, err)
+			prompt := make([]int32, 19)
+			for i := range prompt {
+				prompt[i] = int32(7 * i % c.VocabSize)
+			}
+			require.Less(t, relative(promptLogits(t, d, prompt), floats(t, golden, name)), 1e-5)
+		})
+	}
+	require.Len(t, seen, len(model.Architectures()), "a case a family")
+}
+
 func loadBase(t *testing.T, path string, c model.Config) *model.Weights {
 	t.Helper()
 	w := model.NewWeights(c, 1)
