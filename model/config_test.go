@@ -73,6 +73,7 @@ func TestReadConfig(t *testing.T) {
 		{"Mistral's default window", mistral(map[string]any{"max_position_embeddings": 32768}), func(c *model.Config) { isMistral(c, 4096); c.MaxPositions = 32768 }},
 		{"Mistral's default positions", mistral(map[string]any{"max_position_embeddings": nil}), func(c *model.Config) { isMistral(c, 4096); c.MaxPositions = 131072 }},
 		{"Qwen2", qwen2(nil), isQwen2},
+		{"fields that ask for nothing", qwen2(map[string]any{"use_mrope": false, "pruned_heads": map[string]any{}, "transformers_version": "4.46.3"}), isQwen2},
 		{"Qwen2 with its window off", qwen2(map[string]any{"sliding_window": 64, "use_sliding_window": false, "max_window_layers": 3}), isQwen2},
 		{"Qwen2 with a window", qwen2(map[string]any{"sliding_window": 64, "use_sliding_window": true, "max_window_layers": 4,
 			"layer_types": []string{"full_attention", "full_attention", "full_attention", "full_attention", "sliding_attention", "sliding_attention"}}),
@@ -259,6 +260,13 @@ func FuzzReadConfig(f *testing.F) {
 		}
 		if err := c.Validate(); err != nil {
 			t.Fatalf("accepted a configuration that is not valid: %v", err)
+		}
+		again := filepath.Join(dir, "again.json")
+		if err := c.Save(again); err != nil {
+			t.Fatal(err)
+		}
+		if d, err := model.ReadConfig(again); err != nil || !d.Equal(c) {
+			t.Fatalf("%+v was written and read as %+v, %v", c, d, err)
 		}
 	})
 }

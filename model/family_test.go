@@ -15,6 +15,55 @@ import (
 	"github.com/specstream/specstream/model/safetensors"
 )
 
+// TestPublishedConfigurations reads the config.json of published bases; their
+// numbers of parameters are public.
+func TestPublishedConfigurations(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		file   string
+		params int64
+		want   model.Config
+	}{
+		{"Llama 3.1 8B", `{"architectures":["LlamaForCausalLM"],"attention_bias":false,"attention_dropout":0.0,"bos_token_id":128000,"eos_token_id":[128001,128008,128009],
+			"hidden_act":"silu","hidden_size":4096,"initializer_range":0.02,"intermediate_size":14336,"max_position_embeddings":131072,"mlp_bias":false,"model_type":"llama",
+			"num_attention_heads":32,"num_hidden_layers":32,"num_key_value_heads":8,"pretraining_tp":1,"rms_norm_eps":1e-05,
+			"rope_scaling":{"factor":8.0,"low_freq_factor":1.0,"high_freq_factor":4.0,"original_max_position_embeddings":8192,"rope_type":"llama3"},"rope_theta":500000.0,
+			"tie_word_embeddings":false,"torch_dtype":"bfloat16","transformers_version":"4.42.3","use_cache":true,"vocab_size":128256}`, 8_030_261_248, model.Config{HeadDim: 128}},
+		{"Vicuna 7B v1.5", `{"_name_or_path":"vicuna-7b-v1.5","architectures":["LlamaForCausalLM"],"bos_token_id":1,"eos_token_id":2,"hidden_act":"silu","hidden_size":4096,
+			"initializer_range":0.02,"intermediate_size":11008,"max_position_embeddings":4096,"model_type":"llama","num_attention_heads":32,"num_hidden_layers":32,
+			"num_key_value_heads":32,"pad_token_id":0,"pretraining_tp":1,"rms_norm_eps":1e-05,"rope_scaling":null,"tie_word_embeddings":false,"torch_dtype":"float16",
+			"transformers_version":"4.31.0","use_cache":true,"vocab_size":32000}`, 6_738_415_616, model.Config{HeadDim: 128}},
+		{"Mistral 7B v0.1", `{"architectures":["MistralForCausalLM"],"bos_token_id":1,"eos_token_id":2,"hidden_act":"silu","hidden_size":4096,"initializer_range":0.02,
+			"intermediate_size":14336,"max_position_embeddings":32768,"model_type":"mistral","num_attention_heads":32,"num_hidden_layers":32,"num_key_value_heads":8,
+			"rms_norm_eps":1e-05,"rope_theta":10000.0,"sliding_window":4096,"tie_word_embeddings":false,"torch_dtype":"bfloat16","transformers_version":"4.34.0.dev0",
+			"use_cache":true,"vocab_size":32000}`, 7_241_732_096, model.Config{HeadDim: 128, SlidingWindow: 4096}},
+		{"Qwen2.5 0.5B", `{"architectures":["Qwen2ForCausalLM"],"attention_dropout":0.0,"bos_token_id":151643,"eos_token_id":151643,"hidden_act":"silu","hidden_size":896,
+			"initializer_range":0.02,"intermediate_size":4864,"max_position_embeddings":32768,"max_window_layers":24,"model_type":"qwen2","num_attention_heads":14,
+			"num_hidden_layers":24,"num_key_value_heads":2,"rms_norm_eps":1e-06,"rope_theta":1000000.0,"sliding_window":32768,"tie_word_embeddings":true,"torch_dtype":"bfloat16",
+			"transformers_version":"4.40.1","use_cache":true,"use_mrope":false,"use_sliding_window":false,"vocab_size":151936}`, 494_032_768, model.Config{HeadDim: 64, QKVBias: true}},
+		{"Phi-3 mini 4k", `{"_name_or_path":"Phi-3-mini-4k-instruct","architectures":["Phi3ForCausalLM"],"attention_dropout":0.0,"auto_map":{"AutoConfig":"configuration_phi3.Phi3Config"},
+			"bos_token_id":1,"embd_pdrop":0.0,"eos_token_id":32000,"hidden_act":"silu","hidden_size":3072,"initializer_range":0.02,"intermediate_size":8192,
+			"max_position_embeddings":4096,"model_type":"phi3","num_attention_heads":32,"num_hidden_layers":32,"num_key_value_heads":32,"original_max_position_embeddings":4096,
+			"pad_token_id":32000,"resid_pdrop":0.0,"rms_norm_eps":1e-05,"rope_scaling":null,"rope_theta":10000.0,"sliding_window":2047,"tie_word_embeddings":false,
+			"torch_dtype":"bfloat16","transformers_version":"4.40.2","use_cache":true,"attention_bias":false,"vocab_size":32064}`, 3_821_079_552, model.Config{HeadDim: 96, SlidingWindow: 2047}},
+		{"OPT 125M", `{"activation_dropout":0.0,"activation_function":"relu","architectures":["OPTForCausalLM"],"attention_dropout":0.0,"bos_token_id":2,"do_layer_norm_before":true,
+			"dropout":0.1,"eos_token_id":2,"ffn_dim":3072,"hidden_size":768,"init_std":0.02,"layerdrop":0.0,"max_position_embeddings":2048,"model_type":"opt","num_attention_heads":12,
+			"num_hidden_layers":12,"pad_token_id":1,"prefix":"</s>","torch_dtype":"float16","transformers_version":"4.21.0.dev0","use_cache":true,"vocab_size":50272,
+			"word_embed_proj_dim":768}`, 125_239_296, model.Config{HeadDim: 64, QKVBias: true}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "config.json")
+			require.NoError(t, os.WriteFile(path, []byte(c.file), 0o600))
+			got, err := model.ReadConfig(path)
+			require.NoError(t, err)
+			require.Equal(t, c.params, got.NumParams())
+			require.Equal(t, c.want, model.Config{HeadDim: got.HeadDim, SlidingWindow: got.SlidingWindow, QKVBias: got.QKVBias})
+			_, err = model.CountParams(got, specstream.AdapterSpec{Mode: specstream.Shared}.WithDefaults())
+			require.NoError(t, err)
+		})
+	}
+}
+
 // TestTensorNames lists what a family's second layer and what lies outside the
 // layers is called on disk.
 func TestTensorNames(t *testing.T) {

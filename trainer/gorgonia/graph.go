@@ -63,8 +63,8 @@ func convert[T kernels.Float](x []float32) []T {
 	return out
 }
 
-// layerNodes is one decoder layer of a graph: slots for its weights and nodes
-// for what is trained in it.
+// layerNodes is one decoder layer of a graph: its frozen weights, which may be
+// exchanged between runs, and nodes for what is trained in it.
 type layerNodes[T kernels.Float] struct {
 	layerWeights[T]
 	// lora holds the pairs by target name; empty in lossless mode.
@@ -77,9 +77,6 @@ type layerNodes[T kernels.Float] struct {
 	// weights are trainable projections and norms by tensor kind (pretraining).
 	weights map[string]*G.Node
 }
-
-// bind sets the layer's frozen weights.
-func (l *layerNodes[T]) bind(w *layerWeights[T]) { l.layerWeights = *w }
 
 // pairs returns the LoRA pairs of the named targets, laid side by side in the
 // columns of one stacked projection of the given widths.

@@ -275,17 +275,18 @@ func (f *frame[T]) turn(h segattn.Heads, qkv []T, inverse bool) {
 }
 
 // attention adds segment attention over rotated q|k|v rows; layer selects the
-// store in the frame.
+// store and the window in the frame.
 func (b *builder[T]) attention(h segattn.Heads, layer int, qkv *G.Node) *G.Node {
 	f := b.f
 	o := &fused[T]{diff: []bool{true}, pass: -1}
 	norm := make([]T, 2*b.rows*h.Query)
-	o.forward = func(y []T, in [][]T) {
+	windowed := func() segattn.Heads {
 		h.Window = f.window[layer]
-		segattn.Forward(f.rows, h, in[0], f.kv[layer], y, norm)
+		return h
 	}
+	o.forward = func(y []T, in [][]T) { segattn.Forward(f.rows, windowed(), in[0], f.kv[layer], y, norm) }
 	o.backward = func(din [][]T, in [][]T, y, dy []T) {
-		segattn.Backward(f.rows, h, in[0], y, norm, dy, f.kv[layer], din[0])
+		segattn.Backward(f.rows, windowed(), in[0], y, norm, dy, f.kv[layer], din[0])
 	}
 	return o.apply(b, "attention", b.rows, h.Query*h.Dim, qkv)
 }

@@ -91,7 +91,7 @@ func (t *Adapter[T]) ensureMain(rows int) error {
 func (t *Adapter[T]) bindMain(p *pack, l int, kv *segattn.KV[T], x []T) error {
 	t.mainFrame.kv, t.mainFrame.window = []*segattn.KV[T]{kv}, []int{t.cfg.Window(l)}
 	t.mainFrame.set(p.whole())
-	t.main.layer.bind(&t.layers[l])
+	t.main.layer.layerWeights = t.layers[l]
 	for key, n := range t.main.lora {
 		target, half := key[:len(key)-2], key[len(key)-1:]
 		q := t.byName[model.LoRAName(l, target, half)]
@@ -186,8 +186,8 @@ func (t *Adapter[T]) ensureMSA(rows int) error {
 	var qkv *G.Node
 	t.msaFrame.window = make([]int, s.MSALayers)
 	for i := range s.MSALayers {
-		l, ln := t.firstMSA()+i, &layerNodes[T]{}
-		ln.bind(&t.layers[l])
+		l := t.firstMSA() + i
+		ln := &layerNodes[T]{layerWeights: t.layers[l]}
 		if t.shared() {
 			ln.lora = map[string]lowRank{}
 			for _, target := range t.targets() {
