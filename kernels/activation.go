@@ -32,3 +32,40 @@ func SwiGLUBackward[T Float](dgate, dup, dy, gate, up []T) {
 	}
 	swigluBackGo(dgate, dup, dy, gate, up)
 }
+
+// ReLU does y[i] = max(x[i], 0) over len(y) elements; NaN stays NaN. y may be x.
+func ReLU[T Float](y, x []T) {
+	atLeast("ReLU", "x", len(x), len(y))
+	x = x[:len(y)]
+	for i, v := range x {
+		y[i] = max(v, 0)
+	}
+}
+
+// ReLUBackward writes the gradient of [ReLU] for the output gradient dy over
+// len(dx) elements: dy where x is positive, else 0. dx may be dy.
+func ReLUBackward[T Float](dx, dy, x []T) {
+	atLeast("ReLUBackward", "dy", len(dy), len(dx))
+	atLeast("ReLUBackward", "x", len(x), len(dx))
+	dy, x = dy[:len(dx)], x[:len(dx)]
+	for i, v := range x {
+		if v > 0 {
+			dx[i] = dy[i]
+		} else {
+			dx[i] = 0
+		}
+	}
+}
+
+// AddBias adds b [n] to the first n columns of each of y's rows, whose leading
+// dimension is ldy.
+func AddBias[T Float](y []T, ldy int, b []T, rows int) {
+	if rows > 0 {
+		atLeast("AddBias", "y", len(y), (rows-1)*ldy+len(b))
+	}
+	ParallelRows(rows, rowBlock(len(b)), func(lo, hi int) {
+		for r := lo; r < hi; r++ {
+			Axpy(y[r*ldy:][:len(b)], 1, b)
+		}
+	})
+}

@@ -1,5 +1,5 @@
 // Package kernels is the CPU mathematics of specstream: matrix products, RMS
-// norm, rotary positions, SwiGLU, soft-max with cross-entropy and the attention
+// and layer norms, rotary positions, SwiGLU and ReLU, soft-max with cross-entropy and the attention
 // row of a decoder, in float32 (fast) and float64 (for gradient checks). The
 // training back end and the CPU decoding engine share it.
 //
@@ -11,7 +11,7 @@
 // # Determinism
 //
 // No result depends on the number of threads. [Packed.MulRows], [RMSNorm],
-// [AttendRow] and the element-wise functions go further: a row's result does
+// [LayerNorm], [AttendRow] and the element-wise functions go further: a row's result does
 // not depend on how many rows share the call, so that verifying a draft tree
 // in one pass gives bit for bit what decoding token by token gives (the
 // lossless promise of Speculative Streaming). Results may differ in the last

@@ -91,6 +91,44 @@ func normBackGo[T Float](dx, dy, w, x []T, inv, coef T, add bool) {
 	}
 }
 
+// layerNormGo does one row of LayerNorm and returns its mean and inv.
+func layerNormGo[T Float](y, x, w, b []T, eps float64) (mean, inv T) {
+	y, w, b = y[:len(x)], w[:len(x)], b[:len(x)]
+	var sum, squares float64
+	for _, v := range x {
+		sum += float64(v)
+	}
+	center := sum / float64(len(x))
+	for _, v := range x {
+		d := float64(v) - center
+		squares += float64(d * d)
+	}
+	mean, inv = T(center), T(1/math.Sqrt(squares/float64(len(x))+eps))
+	for i, v := range x {
+		y[i] = T(T((v-mean)*inv)*w[i]) + b[i]
+	}
+	return mean, inv
+}
+
+// layerNormBackGo does one row of LayerNormBackward.
+func layerNormBackGo[T Float](dx, dy, w, x []T, mean, inv T, add bool) {
+	dy, w, x = dy[:len(dx)], w[:len(dx)], x[:len(dx)]
+	var sum, dot float64 // of g, and of g∘n
+	for i, v := range dy {
+		g := T(v * w[i])
+		sum += float64(g)
+		dot += float64(float64(g) * float64(T((x[i]-mean)*inv)))
+	}
+	center, slope := T(sum/float64(len(dx))), T(dot/float64(len(dx)))
+	for i, v := range dy {
+		g := T(T(v*w[i])-center-T(T((x[i]-mean)*inv)*slope)) * inv
+		if add {
+			g += dx[i]
+		}
+		dx[i] = g
+	}
+}
+
 func rotateGo[T Float](x, y, cos, sin []T, sign T) {
 	y, cos, sin = y[:len(x)], cos[:len(x)], sin[:len(x)]
 	for i := range x {

@@ -32,8 +32,10 @@ const (
 	suffixB = ".lora_B.weight"
 )
 
+// loraName is the name of a LoRA pair in memory, in every family what PEFT calls
+// it on a Llama; on disk it has its family's (see loraModule).
 func loraName(layer int, target string) string {
-	return fmt.Sprintf("base_model.model.model.layers.%d.%s.%s", layer, modules[target], target)
+	return fmt.Sprintf("base_model.model.model.layers.%d.%s", layer, llamaNames.modules[target])
 }
 
 func streamAdapterName(layer int) string { return fmt.Sprintf("stream_adapters.layers.%d", layer) }
@@ -52,7 +54,8 @@ type Adapter struct {
 
 // ParamShapes lists an adapter's parameters in canonical order, without data:
 // LoRA by layer and projection, stream embeddings, pruning adapter, stream
-// adapters by layer, f_η.
+// adapters by layer, f_η. LoRA targets that the base has no projection for (the
+// gate of an OPT) have none.
 func ParamShapes(c Config, spec specstream.AdapterSpec) []Param {
 	h := c.HiddenSize
 	var ps []Param
@@ -61,7 +64,7 @@ func ParamShapes(c Config, spec specstream.AdapterSpec) []Param {
 	}
 	if spec.Mode == specstream.Shared {
 		for i := range c.NumLayers {
-			for _, t := range specstream.LoRATargets {
+			for _, t := range c.Projections() {
 				if slices.Contains(spec.LoRATargets, t) {
 					out, in := c.ProjectionShape(t)
 					pair(loraName(i, t), spec.LoRARank, out, in)
@@ -89,6 +92,17 @@ func checkFit(c Config, spec specstream.AdapterSpec) error {
 	}
 	if spec.MSALayers > c.NumLayers {
 		return specstream.Invalid("msa_layers", "%d is more than the base's %d layers", spec.MSALayers, c.NumLayers)
+	}
+	if c.SlidingWindow > 0 && c.SlidingWindow <= spec.Gamma {
+		return specstream.Invalid("gamma", "%d streams do not fit the base's sliding window of %d positions", spec.Gamma, c.SlidingWindow)
+	}
+	if spec.Mode != specstream.Shared || len(spec.LoRATargets) == len(specstream.LoRATargets) {
+		return nil // all there are, by default
+	}
+	for _, t := range spec.LoRATargets {
+		if !slices.Contains(c.Projections(), t) {
+			return specstream.Invalid("lora_targets", "a %s has no %s", c.Architecture, t)
+		}
 	}
 	return nil
 }

@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/specstream/specstream"
@@ -52,30 +51,6 @@ func baseOf(c Config) adapterBase {
 	return adapterBase{c.Architecture, c.HiddenSize, c.IntermediateSize, c.NumLayers, c.NumHeads, c.NumKVHeads, c.HeadDim, c.VocabSize}
 }
 
-// peftLoRA is adapter_config.json as PEFT's LoraConfig writes it.
-type peftLoRA struct {
-	AlphaPattern      map[string]int `json:"alpha_pattern"`
-	AutoMapping       *string        `json:"auto_mapping"`
-	BaseModel         *string        `json:"base_model_name_or_path"`
-	Bias              string         `json:"bias"`
-	FanInFanOut       bool           `json:"fan_in_fan_out"`
-	InferenceMode     bool           `json:"inference_mode"`
-	InitLoRAWeights   bool           `json:"init_lora_weights"`
-	LayersPattern     *string        `json:"layers_pattern"`
-	LayersToTransform []int          `json:"layers_to_transform"`
-	LoRAAlpha         float64        `json:"lora_alpha"`
-	LoRADropout       float64        `json:"lora_dropout"`
-	ModulesToSave     []string       `json:"modules_to_save"`
-	PEFTType          string         `json:"peft_type"`
-	R                 int            `json:"r"`
-	RankPattern       map[string]int `json:"rank_pattern"`
-	Revision          *string        `json:"revision"`
-	TargetModules     []string       `json:"target_modules"`
-	TaskType          string         `json:"task_type"`
-	UseDoRA           bool           `json:"use_dora"`
-	UseRSLoRA         bool           `json:"use_rslora"`
-}
-
 // peftMarker is the adapter_config.json of a lossless adapter. It is no LoRA, and
 // says so, so that PEFT refuses it instead of loading nothing.
 type peftMarker struct {
@@ -98,11 +73,8 @@ func (a *Adapter) Save(dir string) error {
 	}
 	var lora, own []safetensors.Source
 	for _, p := range a.Params {
-		s := safetensors.Float32Source(p.Name, safetensors.F32, p.Shape, p.Data)
-		if isLoRA(p.Name) {
-			lora = append(lora, s)
-		} else {
-			own = append(own, s)
+		if !isLoRA(p.Name) {
+			own = append(own, safetensors.Float32Source(p.Name, safetensors.F32, p.Shape, p.Data))
 		}
 	}
 	var peft any = peftMarker{PEFTType: peftTypeSpecstream, TaskType: taskCausalLM}
@@ -112,10 +84,7 @@ func (a *Adapter) Save(dir string) error {
 	}
 	var files []file
 	if a.Spec.Mode == specstream.Shared {
-		peft = peftLoRA{
-			AlphaPattern: map[string]int{}, RankPattern: map[string]int{}, Bias: "none", InferenceMode: true, InitLoRAWeights: true,
-			LoRAAlpha: a.Spec.LoRAAlpha, PEFTType: peftTypeLoRA, R: a.Spec.LoRARank, TargetModules: canonicalTargets(a.Spec.LoRATargets), TaskType: taskCausalLM,
-		}
+		peft, lora = peftConfig(a.Base, a.Spec), a.peftSources()
 		files = append(files, file{peftWeightsFile, func(w io.Writer) error {
 			return safetensors.Write(w, map[string]string{"format": "pt"}, lora)
 		}})
@@ -132,17 +101,6 @@ func (a *Adapter) Save(dir string) error {
 		}
 	}
 	return nil
-}
-
-// canonicalTargets returns targets in the order of specstream.LoRATargets.
-func canonicalTargets(targets []string) []string {
-	var out []string
-	for _, t := range specstream.LoRATargets {
-		if slices.Contains(targets, t) {
-			out = append(out, t)
-		}
-	}
-	return out
 }
 
 func jsonTo(v any) func(io.Writer) error {
@@ -190,15 +148,15 @@ func loadAdapter(dir string, c Config) (*Adapter, error) {
 	if got, want := f.Base, baseOf(c); got != want {
 		return nil, &specstream.InputError{File: path, Field: "base", Reason: fmt.Sprintf("trained for a base of %+v, not of %+v", got, want), Hint: "name the folder of an adapter trained for this base"}
 	}
-	if err := checkPEFT(filepath.Join(dir, peftConfigFile), f.Spec); err != nil {
+	if err := checkPEFT(filepath.Join(dir, peftConfigFile), c, f.Spec); err != nil {
 		return nil, err
 	}
 	a := newAdapter(c, f.Spec)
-	if err := a.readParams(filepath.Join(dir, specstreamWeights), false); err != nil {
+	if err := a.readTensors(filepath.Join(dir, specstreamWeights), a.readOwn); err != nil {
 		return nil, err
 	}
 	if f.Spec.Mode == specstream.Shared {
-		return a, a.readParams(filepath.Join(dir, peftWeightsFile), true)
+		return a, a.readTensors(filepath.Join(dir, peftWeightsFile), a.readPEFT)
 	}
 	if _, err := os.Stat(filepath.Join(dir, peftWeightsFile)); err == nil {
 		return nil, &specstream.InputError{File: filepath.Join(dir, peftWeightsFile), Reason: "a lossless adapter has no LoRA weights", Hint: "remove the file, or train in shared mode"}
@@ -214,57 +172,9 @@ func readAdapterFile(path string) ([]byte, error) {
 	return b, err
 }
 
-// checkPEFT checks that adapter_config.json says what the spec says, and that it
-// asks for nothing that would compute something else.
-func checkPEFT(path string, spec specstream.AdapterSpec) error {
-	b, err := readAdapterFile(path)
-	if err != nil {
-		return err
-	}
-	var p peftLoRA
-	if err := json.Unmarshal(b, &p); err != nil {
-		return &specstream.InputError{File: path, Reason: "invalid JSON", Err: err}
-	}
-	want := peftTypeSpecstream
-	if spec.Mode == specstream.Shared {
-		want = peftTypeLoRA
-	}
-	differs := func(field string, got, want any) error {
-		return &specstream.InputError{File: path, Field: field, Reason: fmt.Sprintf("%v, but %s says %v", got, specstreamConfig, want)}
-	}
-	if p.PEFTType != want {
-		return differs("peft_type", p.PEFTType, want)
-	}
-	if spec.Mode == specstream.Lossless {
-		return nil
-	}
-	slices.Sort(p.TargetModules)
-	targets := slices.Sorted(slices.Values(spec.LoRATargets))
-	switch {
-	case p.R != spec.LoRARank:
-		return differs("r", p.R, spec.LoRARank)
-	case p.LoRAAlpha != spec.LoRAAlpha:
-		return differs("lora_alpha", p.LoRAAlpha, spec.LoRAAlpha)
-	case !slices.Equal(p.TargetModules, targets):
-		return differs("target_modules", p.TargetModules, targets)
-	}
-	for _, f := range []struct {
-		name string
-		set  bool
-	}{
-		{"bias", p.Bias != "none"}, {"fan_in_fan_out", p.FanInFanOut}, {"use_dora", p.UseDoRA}, {"use_rslora", p.UseRSLoRA},
-		{"modules_to_save", len(p.ModulesToSave) > 0}, {"rank_pattern", len(p.RankPattern) > 0}, {"alpha_pattern", len(p.AlphaPattern) > 0},
-		{"layers_to_transform", len(p.LayersToTransform) > 0},
-	} {
-		if f.set {
-			return &specstream.InputError{File: path, Field: f.name, Reason: "the setting is not supported"}
-		}
-	}
-	return nil
-}
-
-// readParams reads one weight file: the LoRA parameters or all others.
-func (a *Adapter) readParams(path string, lora bool) (err error) {
+// readTensors reads one weight file with read, which returns the names it found
+// there; any other tensor in the file is refused.
+func (a *Adapter) readTensors(path string, read func(*safetensors.File) (known map[string]bool, err error)) (err error) {
 	f, err := safetensors.Open(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return &specstream.InputError{File: path, Reason: "there is no such file", Hint: "the adapter folder is incomplete"}
@@ -273,22 +183,33 @@ func (a *Adapter) readParams(path string, lora bool) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	for _, p := range a.Params {
-		if isLoRA(p.Name) != lora {
-			continue
-		}
-		t, err := lookup(f, p.Name, p.Shape)
-		if err != nil {
-			return err
-		}
-		if err := f.Float32s(t, p.Data); err != nil {
-			return err
-		}
+	known, err := read(f)
+	if err != nil {
+		return err
 	}
 	for _, name := range f.Names() {
-		if a.byName[name] == nil || isLoRA(name) != lora {
+		if !known[name] {
 			return &specstream.InputError{File: path, Field: name, Reason: "the adapter's spec has no such tensor here"}
 		}
 	}
 	return nil
+}
+
+// readOwn reads the parameters that are not LoRA's.
+func (a *Adapter) readOwn(f *safetensors.File) (map[string]bool, error) {
+	known := map[string]bool{}
+	for _, p := range a.Params {
+		if isLoRA(p.Name) {
+			continue
+		}
+		known[p.Name] = true
+		t, err := lookup(f, p.Name, p.Shape)
+		if err == nil {
+			err = f.Float32s(t, p.Data)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return known, nil
 }

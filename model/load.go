@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 
 	"github.com/specstream/specstream"
 	"github.com/specstream/specstream/model/safetensors"
@@ -21,6 +22,7 @@ const (
 	configFile  = "config.json"
 	weightsFile = "model.safetensors"
 	indexFile   = "model.safetensors.index.json"
+	headTensor  = "lm_head.weight"
 )
 
 // ignoredTensors are buffers that older checkpoints carry and that follow from
@@ -121,6 +123,17 @@ type loader struct {
 	dir    string
 	files  []*safetensors.File
 	where  map[string]*safetensors.File // tensor name → file
+	// bare is true where names lack the leading "model.", as in files saved from
+	// the decoder without its head; transformers reads them too.
+	bare bool
+}
+
+// stored returns the name under which the files hold a tensor.
+func (l *loader) stored(name string) string {
+	if l.bare {
+		return strings.TrimPrefix(name, "model.")
+	}
+	return name
 }
 
 // open opens every file and checks that each holds the tensors the index says,
@@ -152,7 +165,25 @@ func (l *loader) open(shards map[string][]string) error {
 			l.where[t.Name] = f
 		}
 	}
+	l.rename()
 	return nil
+}
+
+// rename keys bare names by their full ones.
+func (l *loader) rename() {
+	embed := l.config.family().names.decoder + "embed_tokens.weight"
+	if l.where[embed] != nil || l.where[strings.TrimPrefix(embed, "model.")] == nil {
+		return
+	}
+	l.bare = true
+	full := map[string]*safetensors.File{}
+	for name, f := range l.where {
+		if name != headTensor {
+			name = "model." + name
+		}
+		full[name] = f
+	}
+	l.where = full
 }
 
 func (l *loader) close() {
@@ -172,9 +203,9 @@ func (l *loader) check() error {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(l.where)) {
-		tiedHead := name == "lm_head.weight" && l.config.TieEmbeddings
+		tiedHead := name == headTensor && l.config.TieEmbeddings
 		if !wanted[name] && !tiedHead && !ignoredTensors.MatchString(name) {
-			return &specstream.InputError{File: l.where[name].Name, Field: name, Reason: fmt.Sprintf("a %s of %d layers has no such tensor", l.config.Architecture, l.config.NumLayers)}
+			return &specstream.InputError{File: l.where[name].Name, Field: l.stored(name), Reason: fmt.Sprintf("a %s of %d layers has no such tensor with this config.json", l.config.Architecture, l.config.NumLayers)}
 		}
 	}
 	return nil
@@ -188,7 +219,7 @@ func (l *loader) read() (*Weights, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := l.where[s.name].Float32s(t, *s.data); err != nil {
+		if err := l.where[s.name].Float32s(t, s.data); err != nil {
 			return nil, err
 		}
 	}
@@ -198,9 +229,9 @@ func (l *loader) read() (*Weights, error) {
 func (l *loader) find(name string, shape []int) (safetensors.Tensor, error) {
 	f, ok := l.where[name]
 	if !ok {
-		return safetensors.Tensor{}, &specstream.InputError{File: l.files[0].Name, Field: name, Reason: "the tensor is missing"}
+		return safetensors.Tensor{}, &specstream.InputError{File: l.files[0].Name, Field: l.stored(name), Reason: "the tensor is missing"}
 	}
-	return lookup(f, name, shape)
+	return lookup(f, l.stored(name), shape)
 }
 
 // lookup finds a tensor that must have the given shape and a float type.
@@ -222,7 +253,7 @@ func lookup(f *safetensors.File, name string, shape []int) (safetensors.Tensor, 
 // checkTiedHead refuses a file whose head differs from the embedding it is said
 // to be tied to: one of the two would be dropped in silence.
 func (l *loader) checkTiedHead(w *Weights) error {
-	const name = "lm_head.weight"
+	const name = headTensor
 	f, ok := l.where[name]
 	if !ok || !l.config.TieEmbeddings {
 		return nil
@@ -236,7 +267,7 @@ func (l *loader) checkTiedHead(w *Weights) error {
 		return err
 	}
 	if !slices.Equal(head, w.Embed) {
-		return &specstream.InputError{File: f.Name, Field: name, Reason: "differs from model.embed_tokens.weight although tie_word_embeddings is true"}
+		return &specstream.InputError{File: f.Name, Field: name, Reason: "differs from the embedding although tie_word_embeddings is true"}
 	}
 	return nil
 }

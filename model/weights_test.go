@@ -21,7 +21,9 @@ func TestNewWeights(t *testing.T) {
 	a, b, other := model.NewWeights(c, 1), model.NewWeights(c, 1), model.NewWeights(c, 2)
 	require.Equal(t, a, b, "one seed, one result")
 	require.NotEqual(t, a.Embed, other.Embed)
-	require.NotEqual(t, a.Layers[0].K, a.Layers[0].V, "tensors of one shape differ")
+	k, _ := a.Projection(0, "k_proj")
+	v, _ := a.Projection(0, "v_proj")
+	require.NotEqual(t, k, v, "tensors of one shape differ")
 	std := func(x []float32) float64 {
 		var s float64
 		for _, v := range x {
@@ -29,7 +31,7 @@ func TestNewWeights(t *testing.T) {
 		}
 		return math.Sqrt(s / float64(len(x)))
 	}
-	require.InEpsilon(t, 0.02, std(a.Layers[3].Gate), 0.1)
+	require.InEpsilon(t, 0.02, std(a.Layers[3].GateUp), 0.1)
 	require.InEpsilon(t, 0.02/math.Sqrt(12), std(a.Layers[3].Down), 0.1)
 	require.InEpsilon(t, 0.02/math.Sqrt(12), std(a.Layers[3].O), 0.1)
 	require.Equal(t, slices.Repeat([]float32{1}, 32), a.Norm)
@@ -39,24 +41,35 @@ func TestNewWeights(t *testing.T) {
 }
 
 func TestProjection(t *testing.T) {
-	c := tiny()
-	c.NumKVHeads, c.HeadDim = 2, 16
-	w := model.NewWeights(c, 1)
-	for _, target := range specstream.LoRATargets {
-		data, out, in := w.Layers[1].Projection(target)
-		wantOut, wantIn := c.ProjectionShape(target)
-		require.Equal(t, []int{wantOut, wantIn}, []int{out, in}, target)
-		require.Len(t, data, out*in, target)
+	for name, c := range familyConfigs() {
+		t.Run(name, func(t *testing.T) {
+			w := model.NewWeights(c, 1)
+			w.Named(func(_ string, _ []int, data []float32) { // every element has a value of its own
+				for i := range data {
+					data[i] = float32(i)
+				}
+			})
+			for _, target := range c.Projections() {
+				data, bias := w.Projection(1, target)
+				out, in := c.ProjectionShape(target)
+				require.Len(t, data, out*in, target)
+				require.Equal(t, bias != nil, len(bias) == out, target)
+			}
+			data, bias := w.Projection(1, "lm_head")
+			require.True(t, data == nil && bias == nil)
+		})
 	}
-	data, out, in := w.Layers[1].Projection("lm_head")
-	require.Nil(t, data)
-	require.Zero(t, out+in)
 }
 
 func TestSaveThenLoad(t *testing.T) {
+	for name, c := range familyConfigs() {
+		t.Run(name, func(t *testing.T) { saveThenLoad(t, c) })
+	}
+}
+
+func saveThenLoad(t *testing.T, c model.Config) {
 	for _, tied := range []bool{false, true} {
-		c := tiny()
-		c.NumKVHeads, c.TieEmbeddings = 2, tied
+		c.TieEmbeddings = tied
 		w := model.NewWeights(c, 1)
 		for _, dtype := range []string{"F32", "BF16", "F16"} {
 			dir := filepath.Join(t.TempDir(), "base")
@@ -67,7 +80,7 @@ func TestSaveThenLoad(t *testing.T) {
 			if dtype == "F32" {
 				require.Equal(t, w, got)
 			} else {
-				require.InDeltaSlice(t, w.Layers[2].Up, got.Layers[2].Up, 1e-3)
+				require.InDeltaSlice(t, w.Layers[1].GateUp, got.Layers[1].GateUp, 1e-3)
 			}
 			left, err := os.ReadDir(dir)
 			require.NoError(t, err)

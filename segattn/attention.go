@@ -11,6 +11,18 @@ import (
 // groups of Query/KV (grouped-query attention).
 type Heads struct {
 	Query, KV, Dim int
+	// Window is the layer's sliding window: a row at position p sees no main key
+	// at position p-Window or before. Stream j of position t stands at t+j. 0 is
+	// none; else it exceeds γ, so that every row sees a main key.
+	Window int
+}
+
+// first is the first main position that a row at position p sees.
+func (h Heads) first(p int) int {
+	if h.Window == 0 {
+		return 0
+	}
+	return max(0, p+1-h.Window)
 }
 
 // Width is the number of columns of a packed row q|k|v.
@@ -75,18 +87,23 @@ func (s *KV[T]) ClearGrad() {
 // tileRows is the number of query rows whose scores are in scratch at a time.
 const tileRows = 64
 
-// query is what one query row sees: the first keys main keys of its sequence
-// and own stream rows from ownRow on.
+// query is what one query row sees: the main keys of its sequence before
+// position keys, from the window of its own position pos on, and own stream rows
+// from ownRow on.
 type query struct {
-	keys, own, ownRow int
+	pos, keys, own, ownRow int
 }
 
 // tile is a run of consecutive query rows.
 type tile struct {
 	row  int // first row
 	rows []query
+	pos  int // least position of a row
 	keys int // most main keys any of them sees
 }
+
+// sight returns the range [lo, hi) of main keys that any row of the tile sees.
+func (t *tile) sight(h Heads) (lo, hi int) { return h.first(t.pos), t.keys }
 
 // cut divides a block's rows into runs of at most tileRows query rows.
 func (b *Block) cut(r *Rows) {
@@ -97,16 +114,16 @@ func (b *Block) cut(r *Rows) {
 		if n := len(b.tiles); n > 0 {
 			if t := &b.tiles[n-1]; len(t.rows) < tileRows && t.row+len(t.rows) == row {
 				t.rows = queries[len(queries)-len(t.rows)-1:]
-				t.keys = max(t.keys, q.keys)
+				t.pos, t.keys = min(t.pos, q.pos), max(t.keys, q.keys)
 				return
 			}
 		}
-		b.tiles = append(b.tiles, tile{row: row, rows: queries[len(queries)-1:], keys: q.keys})
+		b.tiles = append(b.tiles, tile{row: row, rows: queries[len(queries)-1:], pos: q.pos, keys: q.keys})
 	}
 	if b.MainRow >= 0 {
 		i := 0
 		for t := b.Lo; t < b.Hi; t++ {
-			q := query{keys: t + 1}
+			q := query{pos: t, keys: t + 1}
 			if i < len(b.Streams) && b.Streams[i] == t {
 				if r.MainSeesStreams {
 					q.own, q.ownRow = r.Gamma, b.StreamRow+i*r.Gamma
@@ -118,7 +135,7 @@ func (b *Block) cut(r *Rows) {
 	}
 	for i, t := range b.Streams {
 		for j := range r.Gamma {
-			add(b.StreamRow+i*r.Gamma+j, query{keys: t + 1, own: j + 1, ownRow: b.StreamRow + i*r.Gamma})
+			add(b.StreamRow+i*r.Gamma+j, query{pos: t + j + 1, keys: t + 1, own: j + 1, ownRow: b.StreamRow + i*r.Gamma})
 		}
 	}
 }
@@ -196,27 +213,33 @@ func (p *pass[T]) valueCol() int       { return (p.h.Query + p.h.KV + p.head) * 
 func (p *pass[T]) part(x []T, row, col int) []T { return x[row*p.width()+col:][:p.h.Dim] }
 
 // weights fills s [rows, γ+keys] with functions of the scores of one query head.
-// Row i holds its own streams' in the columns just before column γ and the main
-// keys' from column γ on; unseen columns from γ on become zero. f turns the
-// scores that row i sees into what is wanted, in place.
+// Row i holds its own streams' in the columns just before column γ and those of
+// the tile's main keys from column γ on; unseen columns from γ on become zero. f
+// turns the scores that row i sees into what is wanted, in place; the scores of
+// keys that its window leaves out are -Inf, of which it must make zero.
 func (p *pass[T]) weights(t tile, qh int, s []T, f func(i int, scores []T)) {
-	g, d, ld := p.r.Gamma, p.h.Dim, p.r.Gamma+t.keys
-	kernels.GemmSerial(false, true, len(t.rows), t.keys, d, p.scale(),
+	lo, hi := t.sight(p.h)
+	g, d, n, ld := p.r.Gamma, p.h.Dim, hi-lo, p.r.Gamma+hi-lo
+	kernels.GemmSerial(false, true, len(t.rows), n, d, p.scale(),
 		p.qkv[t.row*p.width()+p.queryCol(qh):], p.width(),
-		p.kv.K[p.b.Seq][p.head*d:], p.kvWidth(), 0, s[g:], ld)
+		p.kv.K[p.b.Seq][lo*p.kvWidth()+p.head*d:], p.kvWidth(), 0, s[g:], ld)
 	for i, q := range t.rows {
 		row := s[i*ld : (i+1)*ld]
 		qv := p.part(p.qkv, t.row+i, p.queryCol(qh))
 		for c := range q.own {
 			row[g-q.own+c] = p.scale() * kernels.Dot(qv, p.part(p.qkv, q.ownRow+c, p.keyCol()))
 		}
-		f(i, row[g-q.own:g+q.keys])
-		clear(row[g+q.keys:])
+		for c := range p.h.first(q.pos) - lo {
+			row[g+c] = T(math.Inf(-1))
+		}
+		f(i, row[g-q.own:g+q.keys-lo])
+		clear(row[g+q.keys-lo:])
 	}
 }
 
 func (p *pass[T]) forward(t tile, out, norm []T) {
-	g, d, ld := p.r.Gamma, p.h.Dim, p.r.Gamma+t.keys
+	lo, hi := t.sight(p.h)
+	g, d, n, ld := p.r.Gamma, p.h.Dim, hi-lo, p.r.Gamma+hi-lo
 	s, release := scratch[T](len(t.rows) * ld)
 	defer release()
 	ow := p.h.Query * d
@@ -227,8 +250,8 @@ func (p *pass[T]) forward(t tile, out, norm []T) {
 			of := norm[2*((t.row+i)*p.h.Query+qh):]
 			of[0], of[1] = top, 1/kernels.ExpSum(scores, top)
 		})
-		kernels.GemmSerial(false, false, len(t.rows), d, t.keys, 1, s[g:], ld,
-			p.kv.V[p.b.Seq][p.head*d:], p.kvWidth(), 0, out[t.row*ow+qh*d:], ow)
+		kernels.GemmSerial(false, false, len(t.rows), d, n, 1, s[g:], ld,
+			p.kv.V[p.b.Seq][lo*p.kvWidth()+p.head*d:], p.kvWidth(), 0, out[t.row*ow+qh*d:], ow)
 		for i, q := range t.rows {
 			o := out[(t.row+i)*ow+qh*d:][:d]
 			for c := range q.own {
@@ -261,12 +284,14 @@ func (p *pass[T]) backward(out, norm, dout, dqkv []T) {
 }
 
 func (p *pass[T]) backwardTile(t tile, out, norm, dout, dqkv []T) {
-	g, d, ld, m := p.r.Gamma, p.h.Dim, p.r.Gamma+t.keys, len(t.rows)
+	lo, hi := t.sight(p.h)
+	g, d, ld, m, keys := p.r.Gamma, p.h.Dim, p.r.Gamma+hi-lo, len(t.rows), hi-lo
 	buf, release := scratch[T](2 * m * ld)
 	defer release()
 	s, ds := buf[:m*ld], buf[m*ld:]
 	ow, w, n := p.h.Query*d, p.width(), p.kvWidth()
-	k, v := p.kv.K[p.b.Seq][p.head*d:], p.kv.V[p.b.Seq][p.head*d:]
+	at := lo*n + p.head*d // of the first key in sight
+	k, v := p.kv.K[p.b.Seq][at:], p.kv.V[p.b.Seq][at:]
 	for qh := p.head * p.group(); qh < (p.head+1)*p.group(); qh++ {
 		p.weights(t, qh, s, func(i int, scores []T) {
 			of := norm[2*((t.row+i)*p.h.Query+qh):]
@@ -274,7 +299,7 @@ func (p *pass[T]) backwardTile(t tile, out, norm, dout, dqkv []T) {
 			kernels.Scale(scores, of[1])
 		})
 		// dP = dO Vᵀ, then dS = P ∘ (dP − rowsum(dO ∘ O)).
-		kernels.GemmSerial(false, true, m, t.keys, d, 1, dout[t.row*ow+qh*d:], ow, v, n, 0, ds[g:], ld)
+		kernels.GemmSerial(false, true, m, keys, d, 1, dout[t.row*ow+qh*d:], ow, v, n, 0, ds[g:], ld)
 		for i, q := range t.rows {
 			do := dout[(t.row+i)*ow+qh*d:][:d]
 			delta := kernels.Dot(do, out[(t.row+i)*ow+qh*d:][:d])
@@ -286,7 +311,7 @@ func (p *pass[T]) backwardTile(t tile, out, norm, dout, dqkv []T) {
 			}
 			kernels.SoftmaxBackward(dr[g-q.own:], pr[g-q.own:], delta)
 		}
-		kernels.GemmSerial(false, false, m, d, t.keys, p.scale(), ds[g:], ld, k, n, 0, dqkv[t.row*w+p.queryCol(qh):], w)
+		kernels.GemmSerial(false, false, m, d, keys, p.scale(), ds[g:], ld, k, n, 0, dqkv[t.row*w+p.queryCol(qh):], w)
 		for i, q := range t.rows {
 			for c := range q.own {
 				x := p.scale() * ds[i*ld+g-q.own+c]
@@ -297,9 +322,9 @@ func (p *pass[T]) backwardTile(t tile, out, norm, dout, dqkv []T) {
 		if p.kv.DK == nil {
 			continue
 		}
-		dk, dv := p.kv.DK[p.b.Seq][p.head*d:], p.kv.DV[p.b.Seq][p.head*d:]
-		kernels.GemmSerial(true, false, t.keys, d, m, p.scale(), ds[g:], ld, p.qkv[t.row*w+p.queryCol(qh):], w, 1, dk, n)
-		kernels.GemmSerial(true, false, t.keys, d, m, 1, s[g:], ld, dout[t.row*ow+qh*d:], ow, 1, dv, n)
+		dk, dv := p.kv.DK[p.b.Seq][at:], p.kv.DV[p.b.Seq][at:]
+		kernels.GemmSerial(true, false, keys, d, m, p.scale(), ds[g:], ld, p.qkv[t.row*w+p.queryCol(qh):], w, 1, dk, n)
+		kernels.GemmSerial(true, false, keys, d, m, 1, s[g:], ld, dout[t.row*ow+qh*d:], ow, 1, dv, n)
 	}
 }
 

@@ -1,6 +1,7 @@
 package segattn
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -80,12 +81,21 @@ func relativeError(a, b []float64) float64 {
 	return math.Sqrt(d / n)
 }
 
-// compare runs the kernels over a sequence in one segment and returns how far
-// they are from the dense computation with the given mask.
-func compare(t *testing.T, mask sees, shared bool) float64 {
+// windowed is the method's mask in a layer with a sliding window: a row sees no
+// main row window or more positions before its own.
+func windowed(window int) sees {
+	return func(a, b rowID, shared bool) bool {
+		return method(a, b, shared) && (b.j > 0 || a.t+a.j-b.t < window)
+	}
+}
+
+// compare runs the kernels with a window (0 for none) over a sequence in one
+// segment and returns how far they are from the dense computation with the given
+// mask.
+func compare(t *testing.T, mask sees, shared bool, window int) float64 {
 	t.Helper()
 	s := Sequence{Length: 90, Spans: []Span{{12, 20}, {30, 88}}} // more rows than a tile
-	h := Heads{Query: 4, KV: 2, Dim: 6}
+	h := Heads{Query: 4, KV: 2, Dim: 6, Window: window}
 	const gamma = 3
 	seg := Whole(s)
 	r := Lay([]*Segment{&seg}, Both, gamma, shared)
@@ -121,8 +131,13 @@ func compare(t *testing.T, mask sees, shared bool) float64 {
 func TestAttentionIsDenseMaskedAttention(t *testing.T) {
 	for name, shared := range map[string]bool{"shared": true, "main rows without streams": false} {
 		t.Run(name, func(t *testing.T) {
-			if e := compare(t, method, shared); e > 1e-12 {
+			if e := compare(t, method, shared, 0); e > 1e-12 {
 				t.Errorf("kernels differ from dense masks by %.2g", e)
+			}
+			for _, window := range []int{4, 5, 11, 64, 70, 88, 89, 200} { // from γ+1 to more than there is
+				if e := compare(t, windowed(window), shared, window); e > 1e-12 {
+					t.Errorf("with a window of %d kernels differ from dense masks by %.2g", window, e)
+				}
 			}
 		})
 	}
@@ -148,18 +163,60 @@ func TestEveryMaskTermMatters(t *testing.T) {
 	} {
 		t.Run(m.name, func(t *testing.T) {
 			broken := func(a, b rowID, shared bool) bool { return method(a, b, shared) != m.breaks(a, b) }
-			if e := compare(t, broken, true); e < 1e-3 {
+			if e := compare(t, broken, true, 0); e < 1e-3 {
 				t.Errorf("the broken mask differs by %.2g only: the comparison would not notice", e)
 			}
 		})
 	}
 }
 
+// TestEveryWindowTermMatters shifts the window's edge by one for one kind of row
+// at a time.
+func TestEveryWindowTermMatters(t *testing.T) {
+	const window = 9
+	right := windowed(window)
+	for _, m := range []struct {
+		name  string
+		shift func(a rowID) int // of the window, for rows of this kind
+	}{
+		{"main rows see one more", func(a rowID) int { return b2i(a.j == 0) }},
+		{"main rows see one less", func(a rowID) int { return -b2i(a.j == 0) }},
+		{"streams see one more", func(a rowID) int { return b2i(a.j > 0) }},
+		{"streams see one less", func(a rowID) int { return -b2i(a.j > 0) }},
+		{"streams see what their main row sees", func(a rowID) int { return a.j }},
+	} {
+		t.Run(m.name, func(t *testing.T) {
+			broken := func(a, b rowID, shared bool) bool {
+				if b.j > 0 {
+					return right(a, b, shared)
+				}
+				return windowed(window+m.shift(a))(a, b, shared)
+			}
+			if e := compare(t, broken, true, window); e < 1e-3 {
+				t.Errorf("the broken window differs by %.2g only: the comparison would not notice", e)
+			}
+		})
+	}
+}
+
+func b2i(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
 // TestSegmentsReproduceTheWhole compares passes over segments in reverse with one
 // pass over the whole sequence.
 func TestSegmentsReproduceTheWhole(t *testing.T) {
+	for _, window := range []int{0, 3, 7, 30} {
+		t.Run(fmt.Sprintf("window %d", window), func(t *testing.T) { segmentsReproduceTheWhole(t, window) })
+	}
+}
+
+func segmentsReproduceTheWhole(t *testing.T, window int) {
 	s := Sequence{Length: 40, Spans: []Span{{9, 40}}}
-	h := Heads{Query: 2, KV: 1, Dim: 4}
+	h := Heads{Query: 2, KV: 1, Dim: 4, Window: window}
 	const gamma = 2
 	rng := rand.New(rand.NewPCG(3, 4))
 	value := map[rowID][]float64{} // q|k|v and dout of each row

@@ -10,6 +10,11 @@
 // position (Eq. 2). In shared mode the main row of position t attends to its own
 // γ streams too (Eq. 3).
 //
+// In a layer with a sliding window of W positions a row sees no main row W or more
+// positions before its own, by position ids as the base learnt them: stream j of
+// position t stands at t+j, so its window begins at t+j-W+1, where that of the
+// main row it speaks for does.
+//
 // Streams of one position are never seen by another, so the stream rows of one
 // segment are all that need be in memory at a time. Segments are coupled through
 // main keys and values alone: a forward pass leaves them in a [KV] store, and the

@@ -82,7 +82,7 @@ func TestSequenceValidate(t *testing.T) {
 }
 
 func TestChoose(t *testing.T) {
-	shape := Shape{Hidden: 64, FF: 128, Vocab: 500, Heads: Heads{4, 2, 16}, Layers: 3, Gamma: 4, Shared: true, Rank: 8, ValueBytes: 4, HeadChunk: 128}
+	shape := Shape{Hidden: 64, FF: 128, Vocab: 500, Heads: Heads{Query: 4, KV: 2, Dim: 16}, Layers: 3, Gamma: 4, Shared: true, Rank: 8, ValueBytes: 4, HeadChunk: 128}
 	pack := []Sequence{{Length: 120, Spans: []Span{{40, 120}}}, {Length: 70, Spans: []Span{{10, 60}}}}
 	whole := shape.Predict(pack, 1)
 	last := whole

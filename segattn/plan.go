@@ -5,7 +5,9 @@ import "fmt"
 // Shape is what the planner needs to know of a base and an adapter.
 type Shape struct {
 	Hidden, FF, Vocab int
-	Heads             Heads
+	// NoGate is true where the MLP has no gate projection.
+	NoGate bool
+	Heads  Heads
 	// Layers is the number of multi-stream layers, N_s.
 	Layers int
 	Gamma  int
@@ -48,6 +50,10 @@ func (p Plan) Total() int64 { return p.Activations + p.MainKV + p.Head }
 // layers share and what lies between their ends and the loss.
 func (s Shape) RowValues() (layer, ends int64) {
 	h, f, w, q := int64(s.Hidden), int64(s.FF), int64(s.Heads.Width()), int64(s.Heads.Query*s.Heads.Dim)
+	up := 2 * f // gate|up
+	if s.NoGate {
+		up = f
+	}
 	layer = 3*h + w + q + 2*int64(s.Heads.Query) // norm, q|k|v, attention with its two norms a head, o, norm
 	// Entry states, streams, final norm, head; then the gradients of the norms
 	// and of the head, q|k|v and attention.
@@ -57,8 +63,8 @@ func (s Shape) RowValues() (layer, ends int64) {
 		layer += h // stream adapter
 	}
 	if s.Shared || s.WithMLP {
-		layer += 2*f + f + h // gate|up, swiglu, down
-		ends += h + 2*f + f
+		layer += up + f + h // gate|up, activation, down
+		ends += h + up + f
 	}
 	return layer, ends
 }

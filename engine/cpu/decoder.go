@@ -23,14 +23,14 @@ type Decoder struct {
 	adapter *adapter // nil: autoregressive decoding of the base alone
 	lora    []loraLayer
 
-	qkvWidth, kvWidth, lowWidth int
+	qkvWidth, kvWidth, upWidth, lowWidth int
 
 	// Row buffers for capacity rows.
 	capacity                 int
 	x, normed                []float32 // [rows, h]
 	qkv                      []float32 // [rows, qkvWidth]
 	attended                 []float32 // [rows, heads·d]
-	gateUp                   []float32 // [rows, 2·intermediate]
+	up                       []float32 // [rows, upWidth]: gate and up, or up alone
 	low                      []float32 // [rows, lowWidth]
 	state                    []float32 // [h]
 	entry                    []float32 // [kept, h]: states entering the MSA layers, lossless mode
@@ -66,6 +66,7 @@ func (b *Base) Decoder(a *model.Adapter) (*Decoder, error) {
 	c := b.config
 	d := &Decoder{base: b, kvWidth: c.NumKVHeads * c.HeadDim, state: make([]float32, c.HiddenSize)}
 	d.qkvWidth = c.NumHeads*c.HeadDim + 2*d.kvWidth
+	d.upWidth = b.layers[0].up.w.Out
 	d.cacheK, d.cacheV = make([][]float32, c.NumLayers), make([][]float32, c.NumLayers)
 	if a == nil {
 		return d, nil
@@ -180,7 +181,7 @@ func (d *Decoder) prefill(ctx context.Context, prompt []int32, p plan, tokens *e
 			b.addMain(d.length+i, d.length+i, i)
 		}
 		d.reserve(rows)
-		d.embed(prompt[:rows])
+		d.embed(b, prompt[:rows])
 		split := c.NumLayers
 		if last && d.adapter != nil {
 			split = d.adapter.split
@@ -296,7 +297,7 @@ func (d *Decoder) step(ctx context.Context, root int32, p plan, tokens *engine.T
 	d.full.Grow(root, d.draft)
 	d.fillTree(&d.full)
 	d.reserve(b.main)
-	d.embed(d.full.Tokens)
+	d.embed(b, d.full.Tokens)
 	if err := d.run(ctx, b, 0, split); err != nil {
 		return 0, err
 	}

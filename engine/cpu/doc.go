@@ -12,4 +12,10 @@
 // the method attaches to every kept node those are the only ones that are read,
 // and they come out the same. In shared mode the main stream sees its own streams,
 // so all kept nodes carry theirs.
+//
+// One decoder serves every family: norms, biases, the kind of MLP, rotary or
+// learned positions and the window of each layer follow from the base's
+// configuration. Learned positions are added to the token embedding, so streams,
+// which begin above it, inherit their token's. A sliding window counts positions:
+// stream j of position t stands at t+j and sees what the main row there will see.
 package cpu

@@ -17,7 +17,7 @@ type span struct{ start, n int }
 type batch struct {
 	main      int
 	slot      int      // main row i's keys and values go to cache slot slot+i
-	positions []int    // rotary position of each main row
+	positions []int    // position of each main row
 	sights    [][]span // main keys that each main row sees, its own last, in order of position
 	carriers  []carrier
 	group     []int // for each main row its carrier's index, or −1
@@ -80,17 +80,27 @@ func (d *Decoder) reserve(rows int) {
 	d.normed = make([]float32, rows*c.HiddenSize)
 	d.qkv = make([]float32, rows*d.qkvWidth)
 	d.attended = make([]float32, rows*c.NumHeads*c.HeadDim)
-	d.gateUp = make([]float32, rows*2*c.IntermediateSize)
+	d.up = make([]float32, rows*d.upWidth)
 	d.low = make([]float32, rows*d.lowWidth)
 }
 
-// embed writes tokens' embeddings to the first rows of x.
-func (d *Decoder) embed(tokens []int32) {
+// embed writes the embeddings of the batch's main rows, whose tokens are given,
+// to the first rows of x; with learned positions, each with its position's added.
+// Streams start above and inherit it.
+func (d *Decoder) embed(b *batch, tokens []int32) {
 	h := d.base.config.HiddenSize
 	for i, t := range tokens {
-		copy(d.x[i*h:(i+1)*h], d.base.embed[int(t)*h:])
+		row := d.x[i*h : (i+1)*h]
+		copy(row, d.base.embed[int(t)*h:])
+		if d.base.positions != nil {
+			kernels.Axpy(row, 1, d.base.positions[d.base.positionRow(b.positions[i])*h:][:h])
+		}
 	}
 }
+
+// positionRow is a position's row in the learned table. Draft nodes may lie past
+// its end; their tokens are never emitted, so what they compute is immaterial.
+func (b *Base) positionRow(p int) int { return min(p, b.config.MaxPositions-1) }
 
 // attachStreams writes the stream rows S_j = f_η(M) + P_j (Eq. 4) behind the main
 // rows; states(i) is the row of M that the i-th carrier's streams start from.
@@ -138,8 +148,8 @@ func (d *Decoder) run(ctx context.Context, b *batch, from, to int) error {
 func (d *Decoder) project(l int, b *batch, rows int) {
 	c, w := d.base.config, &d.base.layers[l]
 	h := c.HiddenSize
-	kernels.RMSNorm(d.normed, d.x, w.attnNorm, rows, h, float32(c.RMSNormEps), nil)
-	w.qkv.MulRows(d.qkv, d.qkvWidth, d.normed, h, rows, false) // [rows, q + 2·kv]
+	w.attnNorm.apply(d.normed, d.x, rows, c.RMSNormEps)
+	w.qkv.mulRows(d.qkv, d.qkvWidth, d.normed, h, rows, false) // [rows, q + 2·kv]
 	d.loraOf(l).qkv.add(d.qkv, d.qkvWidth, d.normed, h, rows, d.low)
 	d.rotateAndStore(l, b)
 }
@@ -151,9 +161,9 @@ func (d *Decoder) finish(l int, b *batch, lo, hi int) {
 	h, q, rows := c.HiddenSize, c.NumHeads*c.HeadDim, hi-lo
 	d.attend(l, b, lo, hi)
 	x, attended, normed := d.x[lo*h:], d.attended[lo*q:], d.normed[lo*h:]
-	w.o.MulRows(x, h, attended, q, rows, true)
+	w.o.mulRows(x, h, attended, q, rows, true)
 	lora.o.add(x, h, attended, q, rows, d.low)
-	kernels.RMSNorm(normed, x, w.mlpNorm, rows, h, float32(c.RMSNormEps), nil)
+	w.mlpNorm.apply(normed, x, rows, c.RMSNormEps)
 	if lo >= b.main && d.adapter.stream != nil {
 		// Lossless: streams pass through their adapter in place of, or beside,
 		// the frozen MLP. Main and stream rows never share a batch there.
@@ -176,27 +186,38 @@ func (d *Decoder) loraOf(l int) loraLayer {
 
 // mlp adds the feed-forward of normed rows to x.
 func (d *Decoder) mlp(w *baseLayer, lora loraLayer, x, normed []float32, rows int) {
-	h, m := d.base.config.HiddenSize, d.base.config.IntermediateSize
-	w.gateUp.MulRows(d.gateUp, 2*m, normed, h, rows, false) // [rows, 2·m]
-	lora.gateUp.add(d.gateUp, 2*m, normed, h, rows, d.low)
+	c, n := d.base.config, d.upWidth
+	h, m := c.HiddenSize, c.IntermediateSize
+	w.up.mulRows(d.up, n, normed, h, rows, false) // [rows, 2·m], or [rows, m] without a gate
+	lora.up.add(d.up, n, normed, h, rows, d.low)
 	kernels.ParallelRows(rows, max(1, 1<<14/m), func(lo, hi int) {
 		for r := lo; r < hi; r++ {
-			g := d.gateUp[r*2*m : (r+1)*2*m]
-			kernels.SwiGLU(g[:m], g[:m], g[m:])
+			u := d.up[r*n : (r+1)*n]
+			if c.ReLU {
+				kernels.ReLU(u, u)
+			} else {
+				kernels.SwiGLU(u[:m], u[:m], u[m:])
+			}
 		}
 	})
-	w.down.MulRows(x, h, d.gateUp, 2*m, rows, true)
-	lora.down.add(x, h, d.gateUp, 2*m, rows, d.low)
+	w.down.mulRows(x, h, d.up, n, rows, true)
+	lora.down.add(x, h, d.up, n, rows, d.low)
 }
 
-// rotateAndStore turns queries and keys to their positions, and stores keys and
-// values: main rows' in the cache, stream rows' for this layer only.
+// rotateAndStore turns queries and keys to their positions, where those are
+// rotary, and stores keys and values: main rows' in the cache, stream rows' for
+// this layer only.
 func (d *Decoder) rotateAndStore(l int, b *batch) {
 	c := d.base.config
-	turned, q, kv := c.NumHeads+c.NumKVHeads, c.NumHeads*c.HeadDim, d.kvWidth
+	q, kv := c.NumHeads*c.HeadDim, d.kvWidth
+	turn := func(row []float32, position int) {
+		if d.base.rotary != nil {
+			d.base.rotary.Apply(row, c.NumHeads+c.NumKVHeads, c.HeadDim, position, false)
+		}
+	}
 	for r := range b.main {
 		row := d.qkv[r*d.qkvWidth : (r+1)*d.qkvWidth]
-		d.base.rotary.Apply(row, turned, c.HeadDim, b.positions[r], false)
+		turn(row, b.positions[r])
 		at := (b.slot + r) * kv
 		copy(d.cacheK[l][at:at+kv], row[q:q+kv])
 		copy(d.cacheV[l][at:at+kv], row[q+kv:])
@@ -211,7 +232,7 @@ func (d *Decoder) rotateAndStore(l int, b *batch) {
 		for j := range gamma {
 			s := i*gamma + j
 			row := d.qkv[(b.main+s)*d.qkvWidth : (b.main+s+1)*d.qkvWidth]
-			d.base.rotary.Apply(row, turned, c.HeadDim, carrier.position+j+1, false)
+			turn(row, carrier.position+j+1)
 			copy(d.streamK[s*kv:(s+1)*kv], row[q:q+kv])
 			copy(d.streamV[s*kv:(s+1)*kv], row[q+kv:])
 		}
@@ -220,7 +241,10 @@ func (d *Decoder) rotateAndStore(l int, b *batch) {
 
 // attend computes the attention of rows [lo, hi). Main rows see the keys in
 // their sight and, where they carry streams, all of those; stream j sees its
-// carrier's sight and streams 1..j (Eqs. 2 and 3).
+// carrier's sight and streams 1..j (Eqs. 2 and 3). A sliding window W leaves out
+// main keys W or more positions before the row's own, which for stream j is its
+// carrier's + j. Sights end with their row's own key and miss no position before it,
+// so those are the first of them.
 func (d *Decoder) attend(l int, b *batch, lo, hi int) {
 	c := d.base.config
 	gamma := 0
@@ -254,11 +278,12 @@ func (d *Decoder) attend(l int, b *batch, lo, hi int) {
 				if g := b.group[r]; g >= 0 {
 					first, n = g*gamma, gamma
 				}
-				d.attendRow(l, r, b.sights[r], first, n, w)
+				d.attendRow(l, r, b.sights[r], d.base.hidden(l, b.positions[r]), first, n, w)
 				continue
 			}
 			s := r - b.main
-			d.attendRow(l, r, b.carriers[s/gamma].sight, s/gamma*gamma, s%gamma+1, w)
+			carrier, j := &b.carriers[s/gamma], s%gamma+1
+			d.attendRow(l, r, carrier.sight, d.base.hidden(l, carrier.position+j), s/gamma*gamma, j, w)
 		}
 	})
 }
@@ -269,16 +294,31 @@ type worker struct {
 	runs   []kernels.KVRun
 }
 
-// attendRow computes all heads of one row over the main keys in sight, then
-// streams streamFirst .. streamFirst+streams of the batch.
-func (d *Decoder) attendRow(l, row int, sight []span, streamFirst, streams int, w *worker) {
+// hidden is how many of the main keys before position p the window of layer l
+// hides from a row there.
+func (b *Base) hidden(l, p int) int {
+	if b.layers[l].window == 0 {
+		return 0
+	}
+	return max(0, p+1-b.layers[l].window)
+}
+
+// attendRow computes all heads of one row over the main keys in sight but the
+// first hidden ones, then streams streamFirst .. streamFirst+streams of the batch.
+func (d *Decoder) attendRow(l, row int, sight []span, hidden, streamFirst, streams int, w *worker) {
 	c := d.base.config
 	kv, group := d.kvWidth, c.NumHeads/c.NumKVHeads
 	scale := float32(1 / math.Sqrt(float64(c.HeadDim)))
 	for head := range c.NumKVHeads {
 		w.runs = w.runs[:0]
 		at := head * c.HeadDim
+		skip := hidden
 		for _, s := range sight {
+			if skip >= s.n {
+				skip -= s.n
+				continue
+			}
+			s.start, s.n, skip = s.start+skip, s.n-skip, 0
 			w.runs = append(w.runs, kernels.KVRun{K: d.cacheK[l][s.start*kv+at:], V: d.cacheV[l][s.start*kv+at:], Stride: kv, N: s.n})
 		}
 		if streams > 0 {
@@ -315,7 +355,7 @@ func (d *Decoder) headLogits(states []float32, rows int) []float32 {
 	c := d.base.config
 	d.headIn = grow(d.headIn, rows*c.HiddenSize)
 	d.logits = grow(d.logits, rows*c.VocabSize)
-	kernels.RMSNorm(d.headIn, states, d.base.norm, rows, c.HiddenSize, float32(c.RMSNormEps), nil)
+	d.base.norm.apply(d.headIn, states, rows, c.RMSNormEps)
 	d.base.head.MulRows(d.logits, c.VocabSize, d.headIn, c.HiddenSize, rows, false)
 	return d.logits
 }

@@ -3,6 +3,7 @@ package cpu
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -42,49 +43,52 @@ func promptLogits(t *testing.T, d *Decoder, prompt []int32) []float32 {
 }
 
 // TestLogitsMatchTransformers compares with what Hugging Face transformers
-// computes for small Llamas; testdata/golden/llama/make_llama.py made them.
+// computes for small bases of every family; testdata/golden/llama/make_llama.py and
+// testdata/golden/families/make_families.py made them.
 func TestLogitsMatchTransformers(t *testing.T) {
-	root := enginetest.GoldenDir(t, "llama")
-	folders, err := os.ReadDir(root)
-	require.NoError(t, err)
-	tested := 0
-	for _, folder := range folders {
-		if !folder.IsDir() || strings.HasPrefix(folder.Name(), "_") {
-			continue
-		}
-		tested++
-		t.Run(folder.Name(), func(t *testing.T) {
-			dir := filepath.Join(root, folder.Name())
-			w, err := model.Load(dir)
-			require.NoError(t, err)
-			d, err := New(w, nil)
-			require.NoError(t, err)
-			f, err := safetensors.Open(filepath.Join(dir, "golden.safetensors"))
-			require.NoError(t, err)
-			defer func() { require.NoError(t, f.Close()) }()
-			ids, _ := f.Lookup("input_ids")
-			tokens, err := f.Int64s(ids)
-			require.NoError(t, err)
-			golden, _ := f.Lookup("logits")
-			want := make([]float32, golden.Len())
-			require.NoError(t, f.Float32s(golden, want))
-			batch, length, v := golden.Shape[0], golden.Shape[1], golden.Shape[2]
-			require.Equal(t, w.Config.VocabSize, v)
-			for s := range batch {
-				prompt := make([]int32, length)
-				for i := range prompt {
-					prompt[i] = int32(tokens[s*length+i])
-				}
-				got := promptLogits(t, d, prompt)
-				expect := make([]float64, length*v)
-				for i := range expect {
-					expect[i] = float64(want[s*length*v+i])
-				}
-				require.Less(t, relative(got, expect), 1e-5)
+	tested := map[string]int{}
+	for _, group := range []string{"llama", "families"} {
+		root := enginetest.GoldenDir(t, group)
+		folders, err := os.ReadDir(root)
+		require.NoError(t, err)
+		for _, folder := range folders {
+			if !folder.IsDir() || strings.HasPrefix(folder.Name(), "_") {
+				continue
 			}
-		})
+			t.Run(group+"/"+folder.Name(), func(t *testing.T) {
+				w, err := model.Load(filepath.Join(root, folder.Name()))
+				require.NoError(t, err)
+				tested[w.Config.Architecture]++
+				matchTransformers(t, w, filepath.Join(root, folder.Name(), "golden.safetensors"))
+			})
+		}
 	}
-	require.GreaterOrEqual(t, tested, 4, "multi-head and grouped-query, tied and untied")
+	for _, a := range model.Architectures() {
+		require.Positive(t, tested[a], "%s went untested", a)
+	}
+	require.GreaterOrEqual(t, tested["LlamaForCausalLM"], 5, "multi-head and grouped-query, tied and untied, with biases")
+}
+
+func matchTransformers(t *testing.T, w *model.Weights, golden string) {
+	t.Helper()
+	d, err := New(w, nil)
+	require.NoError(t, err)
+	f, err := safetensors.Open(golden)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, f.Close()) }()
+	ids, _ := f.Lookup("input_ids")
+	tokens, err := f.Int64s(ids)
+	require.NoError(t, err)
+	want := floats(t, f, "logits")
+	batch, length, v := ids.Shape[0], ids.Shape[1], w.Config.VocabSize
+	require.Len(t, want, batch*length*v)
+	for s := range batch {
+		prompt := make([]int32, length)
+		for i := range prompt {
+			prompt[i] = int32(tokens[s*length+i])
+		}
+		require.Less(t, relative(promptLogits(t, d, prompt), want[s*length*v:(s+1)*length*v]), 1e-5)
+	}
 }
 
 // TestLogitsMatchReferenceForward compares main, stream and early-exit logits
@@ -138,6 +142,72 @@ func TestLogitsMatchReferenceForward(t *testing.T) {
 	}
 }
 
+// TestSharedAdaptersAreWhatPEFTHas compares the LoRA part of shared adapters, saved
+// as a folder, with what PEFT saves, and its logits without streams with PEFT's;
+// testdata/golden/peft/make_peft.py made them.
+func TestSharedAdaptersAreWhatPEFTHas(t *testing.T) {
+	var cases map[string]struct {
+		Config  map[string]any   `json:"config"`
+		Tensors map[string][]int `json:"tensors"`
+	}
+	dir := enginetest.GoldenDir(t, "peft")
+	b, err := os.ReadFile(filepath.Join(dir, "peft.json"))
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(b, &cases))
+	golden, err := safetensors.Open(filepath.Join(dir, "peft.safetensors"))
+	require.NoError(t, err)
+	defer func() { require.NoError(t, golden.Close()) }()
+	seen := map[string]bool{}
+	for name, want := range cases {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(enginetest.GoldenDir(t, "method"), name)
+			var doc struct {
+				Config json.RawMessage `json:"config"`
+				Spec   map[string]any  `json:"spec"`
+			}
+			b, err := os.ReadFile(path + ".json")
+			require.NoError(t, err)
+			require.NoError(t, json.Unmarshal(b, &doc))
+			folder := t.TempDir()
+			require.NoError(t, os.WriteFile(filepath.Join(folder, "config.json"), doc.Config, 0o600))
+			c, err := model.ReadConfig(filepath.Join(folder, "config.json"))
+			require.NoError(t, err)
+			seen[c.Architecture] = true
+			a := enginetest.LoadReferenceAdapter(t, path+".safetensors", doc.Spec, c)
+			require.NoError(t, a.Save(folder))
+
+			var config map[string]any
+			b, err = os.ReadFile(filepath.Join(folder, "adapter_config.json"))
+			require.NoError(t, err)
+			require.NoError(t, json.Unmarshal(b, &config))
+			for field, value := range want.Config {
+				if field == "target_modules" {
+					require.ElementsMatch(t, value, config[field])
+					continue
+				}
+				require.Equal(t, value, config[field], field)
+			}
+			f, err := safetensors.Open(filepath.Join(folder, "adapter_model.safetensors"))
+			require.NoError(t, err)
+			defer func() { require.NoError(t, f.Close()) }()
+			got := map[string][]int{}
+			for _, x := range f.Tensors {
+				got[x.Name] = x.Shape
+			}
+			require.Equal(t, want.Tensors, got)
+
+			d, err := New(loadBase(t, path+".safetensors", c), a)
+			require.NoError(t, err)
+			prompt := make([]int32, 19)
+			for i := range prompt {
+				prompt[i] = int32(7 * i % c.VocabSize)
+			}
+			require.Less(t, relative(promptLogits(t, d, prompt), floats(t, golden, name)), 1e-5)
+		})
+	}
+	require.Len(t, seen, len(model.Architectures()), "a case a family")
+}
+
 func loadBase(t *testing.T, path string, c model.Config) *model.Weights {
 	t.Helper()
 	w := model.NewWeights(c, 1)
@@ -179,7 +249,7 @@ func prefillLogits(t *testing.T, d *Decoder, prompt []int32) (main, streams, ear
 		b.addMain(i, i, i)
 	}
 	d.reserve(len(prompt))
-	d.embed(prompt)
+	d.embed(b, prompt)
 	require.NoError(t, d.run(ctx, b, 0, d.adapter.split))
 	last := len(prompt) - 1
 	state := append([]float32{}, d.x[last*h:(last+1)*h]...)
@@ -205,16 +275,20 @@ func TestTreeMatchesDenseForward(t *testing.T) {
 		"shared":                        {Mode: specstream.Shared, Gamma: 3, MSALayers: 3, LoRARank: 4, LoRAAlpha: 6},
 		"shared lowrank, all layers":    {Mode: specstream.Shared, Gamma: 2, MSALayers: 6, LoRARank: 2, LoRATargets: []string{"k_proj", "down_proj"}, StreamInit: specstream.StreamInitLowRank},
 	} {
+		bases := enginetest.Families(23)
 		for _, kvHeads := range []int{1, 2, 4} {
 			c := enginetest.Config(23)
 			c.NumKVHeads = kvHeads
-			t.Run(name, func(t *testing.T) {
+			bases[fmt.Sprintf("Llama with %d key heads", kvHeads)] = c
+		}
+		for base, c := range bases {
+			t.Run(name+"/"+base, func(t *testing.T) {
 				w, a := enginetest.Model(t, c, spec, 5)
 				d, err := New(w, a)
 				require.NoError(t, err)
 				r := rand.New(rand.NewPCG(3, 4))
 				for trial := range 3 {
-					prompt := enginetest.Prompt(r, c.VocabSize, 1+r.IntN(12))
+					prompt := enginetest.Prompt(r, c.VocabSize, 1+r.IntN(24))
 					compareTree(t, d, reference{w, a}, prompt, r, trial)
 				}
 			})
@@ -250,7 +324,7 @@ func compareTree(t *testing.T, d *Decoder, ref reference, prompt []int32, r *ran
 	d.fillTree(&full)
 	requireRoom(t, d, full.Len())
 	d.reserve(b.main)
-	d.embed(full.Tokens)
+	d.embed(b, full.Tokens)
 	require.NoError(t, d.run(ctx, b, 0, d.adapter.split))
 	transitions := append([]float64{}, d.transitions(&full)...)
 	var tree engine.Tree

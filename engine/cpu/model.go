@@ -12,48 +12,76 @@ import (
 // Base holds a base model's weights packed for decoding. It is immutable; many
 // decoders may share one, at once.
 type Base struct {
-	config model.Config
-	embed  []float32 // [V, h]
-	layers []baseLayer
-	norm   []float32 // [h]
-	head   *kernels.Packed
-	rotary *kernels.Rotary[float32]
+	config    model.Config
+	embed     []float32 // [V, h]
+	positions []float32 // [positions, h] where they are learned, the first row position 0's; else nil
+	layers    []baseLayer
+	norm      norm
+	head      *kernels.Packed
+	rotary    *kernels.Rotary[float32] // nil where positions are learned
 }
 
 // baseLayer is one decoder layer; projections of one input are packed as one.
 type baseLayer struct {
-	attnNorm, mlpNorm []float32       // [h]
-	qkv               *kernels.Packed // [(heads + 2·kvHeads)·d, h]
-	o                 *kernels.Packed // [h, heads·d]
-	gateUp            *kernels.Packed // [2·intermediate, h]
-	down              *kernels.Packed // [h, intermediate]
+	attnNorm, mlpNorm norm
+	qkv               projection // [(heads + 2·kvHeads)·d, h]
+	o                 projection // [h, heads·d]
+	up                projection // gate and up [2·intermediate, h], or up alone
+	down              projection // [h, intermediate]
+	window            int        // positions a row sees at most; 0: all
 }
 
-// NewBase packs a base's weights. The embedding and the norms are shared with
+// projection is a linear projection; bias is nil where it has none.
+type projection struct {
+	w    *kernels.Packed
+	bias []float32
+}
+
+// mulRows computes y = x Wᵀ + bias for rows of x, or adds it to y.
+func (p projection) mulRows(y []float32, ldy int, x []float32, ldx, rows int, add bool) {
+	p.w.MulRows(y, ldy, x, ldx, rows, add)
+	if p.bias != nil {
+		kernels.AddBias(y, ldy, p.bias, rows)
+	}
+}
+
+// norm is an RMSNorm, or a LayerNorm where it has a bias.
+type norm struct{ weight, bias []float32 }
+
+func (n norm) apply(y, x []float32, rows int, eps float64) {
+	if n.bias != nil {
+		kernels.LayerNorm(y, x, n.weight, n.bias, rows, len(n.weight), float32(eps), nil)
+		return
+	}
+	kernels.RMSNorm(y, x, n.weight, rows, len(n.weight), float32(eps), nil)
+}
+
+// NewBase packs a base's weights. Embeddings, norms and biases are shared with
 // w, the rest is copied.
 func NewBase(w *model.Weights) (*Base, error) {
 	c := w.Config
 	if err := c.Validate(); err != nil {
 		return nil, fmt.Errorf("cpu engine: %w", err)
 	}
-	var scaling *kernels.RopeScaling
-	if s := c.RopeScaling; s != nil {
-		scaling = &kernels.RopeScaling{Factor: s.Factor, LowFreqFactor: s.LowFreqFactor, HighFreqFactor: s.HighFreqFactor, OriginalMaxPositions: s.OriginalMaxPositions}
-	}
-	b := &Base{
-		config: c, embed: w.Embed, norm: w.Norm,
-		head:   kernels.Pack(w.Head, c.VocabSize, c.HiddenSize),
-		rotary: kernels.NewRotary[float32](c.HeadDim, c.RopeTheta, scaling),
-	}
 	h, q, m := c.HiddenSize, c.NumHeads*c.HeadDim, c.IntermediateSize
-	for _, l := range w.Layers {
-		qkv := slices.Concat(l.Q, l.K, l.V)
+	b := &Base{config: c, embed: w.Embed, norm: norm{w.Norm, w.NormBias}, head: kernels.Pack(w.Head, c.VocabSize, h)}
+	if c.LearnedPositions {
+		b.positions = w.Positions[c.PositionOffset*h:]
+	} else {
+		var scaling *kernels.RopeScaling
+		if s := c.RopeScaling; s != nil {
+			scaling = &kernels.RopeScaling{Factor: s.Factor, LowFreqFactor: s.LowFreqFactor, HighFreqFactor: s.HighFreqFactor, OriginalMaxPositions: s.OriginalMaxPositions}
+		}
+		b.rotary = kernels.NewRotary[float32](c.HeadDim, c.RopeTheta, scaling)
+	}
+	pack := func(weights, bias []float32, in int) projection {
+		return projection{kernels.Pack(weights, len(weights)/in, in), bias}
+	}
+	for i, l := range w.Layers {
 		b.layers = append(b.layers, baseLayer{
-			attnNorm: l.AttnNorm, mlpNorm: l.MLPNorm,
-			qkv:    kernels.Pack(qkv, len(qkv)/h, h),
-			o:      kernels.Pack(l.O, h, q),
-			gateUp: kernels.Pack(slices.Concat(l.Gate, l.Up), 2*m, h),
-			down:   kernels.Pack(l.Down, h, m),
+			attnNorm: norm{l.AttnNorm, l.AttnNormBias}, mlpNorm: norm{l.MLPNorm, l.MLPNormBias},
+			qkv: pack(l.QKV, l.QKVBias, h), o: pack(l.O, l.OBias, q), up: pack(l.GateUp, l.GateUpBias, h), down: pack(l.Down, l.DownBias, m),
+			window: c.Window(i),
 		})
 	}
 	return b, nil
@@ -137,7 +165,7 @@ type adapter struct {
 }
 
 // loraLayer holds a layer's LoRA by common input; nil where none is adapted.
-type loraLayer struct{ qkv, o, gateUp, down *lowRank }
+type loraLayer struct{ qkv, o, up, down *lowRank }
 
 func newAdapter(c model.Config, a *model.Adapter) *adapter {
 	h := c.HiddenSize
@@ -188,7 +216,7 @@ func newAdapter(c model.Config, a *model.Adapter) *adapter {
 func (p *adapter) widest() int {
 	n := max(p.pruner.ranks(), p.init.ranks())
 	for _, l := range p.lora {
-		n = max(n, l.qkv.ranks(), l.o.ranks(), l.gateUp.ranks(), l.down.ranks())
+		n = max(n, l.qkv.ranks(), l.o.ranks(), l.up.ranks(), l.down.ranks())
 	}
 	for _, s := range p.stream {
 		n = max(n, s.ranks())

@@ -58,6 +58,9 @@ func (r reference) forward(rows []row) (logits, early [][]float64) {
 		if w.stream == 0 {
 			for k := range x[i] {
 				x[i][k] = float64(r.w.Embed[int(w.token)*c.HiddenSize+k])
+				if c.LearnedPositions {
+					x[i][k] += float64(r.w.Positions[(w.position+c.PositionOffset)*c.HiddenSize+k])
+				}
 			}
 		}
 	}
@@ -96,10 +99,12 @@ func (r reference) layer(l int, x [][]float64, rows []row, visible func(i, j int
 		if rows[i].stream > 0 && !msa {
 			continue
 		}
-		in := r.norm(x[i], w.AttnNorm)
+		in := r.norm(x[i], w.AttnNorm, w.AttnNormBias)
 		q[i], k[i], v[i] = r.project(l, "q_proj", in), r.project(l, "k_proj", in), r.project(l, "v_proj", in)
-		r.rotate(q[i], rows[i].position+rows[i].stream)
-		r.rotate(k[i], rows[i].position+rows[i].stream)
+		if !c.LearnedPositions {
+			r.rotate(q[i], rows[i].position+rows[i].stream)
+			r.rotate(k[i], rows[i].position+rows[i].stream)
+		}
 	}
 	out := make([][]float64, len(x))
 	for i := range x {
@@ -112,7 +117,8 @@ func (r reference) layer(l int, x [][]float64, rows []row, visible func(i, j int
 			at, kv := head*d, head/group*d
 			p, sum := make([]float64, len(x)), 0.0
 			for j := range x {
-				if k[j] == nil || !visible(i, j) {
+				far := rows[i].position+rows[i].stream-rows[j].position-rows[j].stream >= c.SlidingWindow
+				if k[j] == nil || !visible(i, j) || c.SlidingWindow > 0 && l >= c.WindowFirstLayer && far {
 					continue
 				}
 				var s float64
@@ -132,8 +138,15 @@ func (r reference) layer(l int, x [][]float64, rows []row, visible func(i, j int
 			}
 		}
 		out[i] = add(x[i], r.project(l, "o_proj", mixed))
-		in := r.norm(out[i], w.MLPNorm)
+		in := r.norm(out[i], w.MLPNorm, w.MLPNormBias)
 		mlp := func() []float64 {
+			if c.ReLU {
+				u := r.project(l, "up_proj", in)
+				for e := range u {
+					u[e] = max(u[e], 0)
+				}
+				return r.project(l, "down_proj", u)
+			}
 			g, u := r.project(l, "gate_proj", in), r.project(l, "up_proj", in)
 			for e := range g {
 				g[e] = g[e] / (1 + math.Exp(-g[e])) * u[e]
@@ -154,8 +167,11 @@ func (r reference) layer(l int, x [][]float64, rows []row, visible func(i, j int
 
 // project is a projection with its LoRA.
 func (r reference) project(l int, target string, x []float64) []float64 {
-	w, out, _ := r.w.Layers[l].Projection(target)
-	y := matVec(w, out, x)
+	w, bias := r.w.Projection(l, target)
+	y := matVec(w, len(w)/len(x), x)
+	for i, b := range bias {
+		y[i] += float64(b)
+	}
 	if r.a != nil {
 		if A, B := r.a.LoRA(l, target); A != nil {
 			y = add(y, r.lowRank(x, r.a.Spec.LoRAScale())(A, B))
@@ -175,21 +191,30 @@ func (r reference) lowRank(x []float64, scale float64) func(A, B []float32) []fl
 	}
 }
 
-func (r reference) norm(x []float64, w []float32) []float64 {
-	var s float64
+// norm is the base's norm, an RMSNorm where there is no bias.
+func (r reference) norm(x []float64, w, b []float32) []float64 {
+	var mean, s float64
+	if b != nil {
+		for _, v := range x {
+			mean += v / float64(len(x))
+		}
+	}
 	for _, v := range x {
-		s += v * v
+		s += (v - mean) * (v - mean)
 	}
 	f := 1 / math.Sqrt(s/float64(len(x))+r.w.Config.RMSNormEps)
 	y := make([]float64, len(x))
 	for i := range y {
-		y[i] = x[i] * f * float64(w[i])
+		y[i] = (x[i] - mean) * f * float64(w[i])
+		if b != nil {
+			y[i] += float64(b[i])
+		}
 	}
 	return y
 }
 
 func (r reference) head(x []float64) []float64 {
-	return matVec(r.w.Head, r.w.Config.VocabSize, r.norm(x, r.w.Norm))
+	return matVec(r.w.Head, r.w.Config.VocabSize, r.norm(x, r.w.Norm, r.w.NormBias))
 }
 
 // rotate turns pairs (i, i + d/2) of every head.

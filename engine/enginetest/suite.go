@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -48,15 +49,41 @@ func Config(vocab int) model.Config {
 	}
 }
 
+// Families returns a small configuration of every family but Llama. Windows are
+// shorter than the suite's sequences.
+func Families(vocab int) map[string]model.Config {
+	out := map[string]model.Config{}
+	for name, change := range map[string]func(*model.Config){
+		"Mistral": func(c *model.Config) { c.Architecture, c.SlidingWindow = "MistralForCausalLM", 7 },
+		"Qwen2": func(c *model.Config) {
+			c.Architecture, c.QKVBias, c.SlidingWindow, c.WindowFirstLayer = "Qwen2ForCausalLM", true, 9, 3
+		},
+		"Phi-3": func(c *model.Config) { c.Architecture, c.SlidingWindow, c.TieEmbeddings = "Phi3ForCausalLM", 11, true },
+		"OPT": func(c *model.Config) {
+			c.Architecture, c.LayerNorm, c.ReLU, c.LearnedPositions, c.PositionOffset = "OPTForCausalLM", true, true, true, 2
+			c.QKVBias, c.OutBias, c.MLPBias, c.NumKVHeads, c.RopeTheta, c.MaxPositions = true, true, true, 4, 0, 80
+		},
+	} {
+		c := Config(vocab)
+		change(&c)
+		out[name] = c
+	}
+	return out
+}
+
 // Model returns a random base whose logits are far apart and an adapter without
 // a zero in it.
 func Model(t testing.TB, c model.Config, spec specstream.AdapterSpec, seed uint64) (*model.Weights, *model.Adapter) {
 	t.Helper()
 	w := model.NewWeights(c, seed)
-	w.Named(func(_ string, shape []int, data []float32) {
-		if len(shape) == 2 {
-			for i := range data {
+	biases := rand.New(rand.NewPCG(seed, 98))
+	w.Named(func(name string, shape []int, data []float32) {
+		for i := range data {
+			switch {
+			case len(shape) == 2:
 				data[i] *= 12 // of the usual N(0, 0.02): attention far from uniform
+			case strings.HasSuffix(name, ".bias"):
+				data[i] = float32(biases.NormFloat64()) * 0.2
 			}
 		}
 	})
@@ -109,41 +136,59 @@ func runParity(t *testing.T, build New, o Options) {
 		for gamma := 1; gamma <= 5; gamma++ {
 			for name, spec := range specs(gamma) {
 				t.Run(fmt.Sprintf("%s/vocabulary %d/%d streams", name, vocab, gamma), func(t *testing.T) {
-					w, a := Model(t, Config(vocab), spec, uint64(gamma))
-					d, err := build(w, a)
-					require.NoError(t, err)
-					defer func() { require.NoError(t, d.Close()) }()
-					r := rand.New(rand.NewPCG(uint64(gamma), uint64(vocab)))
-					var calls, emitted int
-					for i := range 8 {
-						req := engine.Request{Prompt: Prompt(r, vocab, 1+r.IntN(40)), Method: engine.Baseline(spec.Mode)}
-						req.Decode = specstream.DecodeSpec{MaxNewTokens: 1 + r.IntN(24), TreeFactor: 1 + r.IntN(min(4, vocab)), TreeNodes: 1 + r.IntN(64)}
-						if gamma == 5 {
-							req.Decode.TreeFactor = min(req.Decode.TreeFactor, 3)
-						}
-						if i%3 == 2 {
-							req.Decode.PruneThreshold = r.Float64() * 0.5
-						}
-						if i%2 == 1 {
-							req.EOS = []int32{r.Int32N(int32(vocab)), r.Int32N(int32(vocab))}
-						}
-						want := decode(t, d, req)
-						req.Method = engine.Speculative
-						got := decode(t, d, req)
-						if o.NearTies == 0 || want.MinMargin > o.NearTies {
-							require.Equal(t, want.Tokens, got.Tokens, "%+v", req)
-						}
-						require.Equal(t, got, withTimes(decode(t, d, req), got), "the same request again")
-						calls += got.TargetCalls
-						emitted += got.Emitted
-						checkSteps(t, d, req, got, gamma)
-					}
-					if vocab == 5 && gamma > 1 {
-						require.Greater(t, emitted, calls, "some draft is accepted, or acceptance goes untested")
-					}
+					parity(t, build, o, Config(vocab), spec)
 				})
 			}
 		}
+	}
+	for family, c := range Families(5) {
+		for _, gamma := range []int{2, 5} {
+			if testing.Short() && gamma == 5 {
+				continue
+			}
+			for name, spec := range specs(gamma) {
+				t.Run(fmt.Sprintf("%s/%s/%d streams", family, name, gamma), func(t *testing.T) { parity(t, build, o, c, spec) })
+			}
+		}
+	}
+}
+
+// parity compares speculative decoding with the baseline of its mode on random
+// requests.
+func parity(t *testing.T, build New, o Options, c model.Config, spec specstream.AdapterSpec) {
+	t.Helper()
+	vocab, gamma := c.VocabSize, spec.Gamma
+	w, a := Model(t, c, spec, uint64(gamma))
+	d, err := build(w, a)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, d.Close()) }()
+	r := rand.New(rand.NewPCG(uint64(gamma), uint64(vocab)))
+	var calls, emitted int
+	for i := range 8 {
+		req := engine.Request{Prompt: Prompt(r, vocab, 1+r.IntN(40)), Method: engine.Baseline(spec.Mode)}
+		req.Decode = specstream.DecodeSpec{MaxNewTokens: 1 + r.IntN(24), TreeFactor: 1 + r.IntN(min(4, vocab)), TreeNodes: 1 + r.IntN(64)}
+		if gamma == 5 {
+			req.Decode.TreeFactor = min(req.Decode.TreeFactor, 3)
+		}
+		if i%3 == 2 {
+			req.Decode.PruneThreshold = r.Float64() * 0.5
+		}
+		if i%2 == 1 {
+			req.EOS = []int32{r.Int32N(int32(vocab)), r.Int32N(int32(vocab))}
+		}
+		want := decode(t, d, req)
+		req.Method = engine.Speculative
+		got := decode(t, d, req)
+		if o.NearTies == 0 || want.MinMargin > o.NearTies {
+			require.Equal(t, want.Tokens, got.Tokens, "%+v", req)
+		}
+		require.Equal(t, got, withTimes(decode(t, d, req), got), "the same request again")
+		calls += got.TargetCalls
+		emitted += got.Emitted
+		checkSteps(t, d, req, got, gamma)
+	}
+	if vocab == 5 && gamma > 1 {
+		require.Greater(t, emitted, calls, "some draft is accepted, or acceptance goes untested")
 	}
 }
 
@@ -219,18 +264,51 @@ func runLimits(t *testing.T, build New) {
 			require.Positive(t, cut, "no end token fell inside an accepted path, so cutting there went untested")
 		})
 	}
-	t.Run("the base's last position", func(t *testing.T) {
-		c := Config(5)
-		c.MaxPositions = 24
-		w, a := Model(t, c, specs(3)["lossless"], 1)
-		d, err := build(w, a)
-		require.NoError(t, err)
-		defer func() { require.NoError(t, d.Close()) }()
-		for _, m := range []engine.Method{engine.Autoregressive, engine.Speculative} {
-			got := decode(t, d, engine.Request{Prompt: make([]int32, 20), Method: m})
-			require.Len(t, got.Tokens, 4)
-		}
-	})
+	last := Families(5)
+	last["Llama"] = Config(5)
+	for family, c := range last {
+		t.Run("the base's last position/"+family, func(t *testing.T) {
+			c.MaxPositions = 24
+			w, a := Model(t, c, specs(3)["lossless"], 1)
+			d, err := build(w, a)
+			require.NoError(t, err)
+			defer func() { require.NoError(t, d.Close()) }()
+			var want []int32
+			for _, m := range []engine.Method{engine.Autoregressive, engine.Speculative} {
+				got := decode(t, d, engine.Request{Prompt: make([]int32, 20), Method: m})
+				require.Len(t, got.Tokens, 4)
+				if want == nil {
+					want = got.Tokens
+				}
+				require.Equal(t, want, got.Tokens)
+			}
+		})
+	}
+	t.Run("prefill is decoding", func(t *testing.T) { runPrefill(t, build) })
+}
+
+// runPrefill checks that it makes no difference which part of a text is the
+// prompt, over lengths that prefill takes in several passes.
+func runPrefill(t *testing.T, build New) {
+	families := Families(97)
+	families["Llama"] = Config(97)
+	for family, c := range families {
+		t.Run(family, func(t *testing.T) {
+			c.MaxPositions = 512
+			w, a := Model(t, c, specs(3)["lossless"], 1)
+			d, err := build(w, a)
+			require.NoError(t, err)
+			defer func() { require.NoError(t, d.Close()) }()
+			prompt := Prompt(rand.New(rand.NewPCG(6, 7)), 97, 250)
+			for _, m := range []engine.Method{engine.Autoregressive, engine.Speculative} {
+				whole := decode(t, d, engine.Request{Prompt: prompt, Method: m, Decode: specstream.DecodeSpec{MaxNewTokens: 30}}).Tokens
+				for _, cut := range []int{1, 7, 29} {
+					rest := decode(t, d, engine.Request{Prompt: append(prompt[:250:250], whole[:cut]...), Method: m, Decode: specstream.DecodeSpec{MaxNewTokens: 30 - cut}}).Tokens
+					require.Equal(t, whole[cut:], rest)
+				}
+			}
+		})
+	}
 }
 
 func runRequests(t *testing.T, build New) {

@@ -23,9 +23,9 @@ type Adapter[T kernels.Float] struct {
 	spec    specstream.TrainSpec
 	dims    dims
 	layers  []layerWeights[T]
-	embed   []float32 // [V, h]
-	norm    []T
-	headW   []T // [V, h]
+	base    *model.Weights
+	norm    frozen[T]
+	headW   frozen[T] // [V, h]
 	adapter *model.Adapter
 	params  []*param[T]
 	byName  map[string]*param[T]
@@ -56,7 +56,7 @@ func NewAdapter[T kernels.Float](base *model.Weights, a *model.Adapter, spec spe
 	if a.Spec.MSALayers > c.NumLayers {
 		return nil, specstream.Invalid("msa_layers", "%d is more than the base's %d layers", a.Spec.MSALayers, c.NumLayers)
 	}
-	t := &Adapter[T]{cfg: c, spec: spec, dims: newDims(c), embed: base.Embed, norm: convert[T](base.Norm), headW: convert[T](base.Head),
+	t := &Adapter[T]{cfg: c, spec: spec, dims: newDims(c), base: base, norm: freeze[T](base.Norm, base.NormBias), headW: freeze[T](base.Head, nil),
 		adapter: a, byName: map[string]*param[T]{}, opt: newAdamW[T](spec.WeightDecay, spec.ClipNorm)}
 	for i := range base.Layers {
 		t.layers = append(t.layers, newLayerWeights[T](&base.Layers[i]))
@@ -66,7 +66,7 @@ func NewAdapter[T kernels.Float](base *model.Weights, a *model.Adapter, spec spe
 		t.params = append(t.params, q)
 		t.byName[p.Name] = q
 	}
-	rot := kernels.NewRotary[T](c.HeadDim, c.RopeTheta, ropeScaling(c))
+	rot := newRotary[T](c)
 	for _, f := range []*frame[T]{&t.mainFrame, &t.msaFrame, &t.pruneFrame} {
 		f.rotary, f.eps = rot, T(c.RMSNormEps)
 	}
@@ -81,7 +81,18 @@ func ropeScaling(c model.Config) *kernels.RopeScaling {
 	return &s
 }
 
-func (t *Adapter[T]) shared() bool  { return t.adapter.Spec.Mode == specstream.Shared }
+func (t *Adapter[T]) shared() bool { return t.adapter.Spec.Mode == specstream.Shared }
+
+// targets are the LoRA targets that the base has.
+func (t *Adapter[T]) targets() (out []string) {
+	for _, target := range t.adapter.Spec.LoRATargets {
+		if t.byName[model.LoRAName(0, target, "A")] != nil {
+			out = append(out, target)
+		}
+	}
+	return out
+}
+
 func (t *Adapter[T]) firstMSA() int { return t.cfg.NumLayers - t.adapter.Spec.MSALayers }
 func (t *Adapter[T]) loraScale() T {
 	if t.shared() {
@@ -128,6 +139,14 @@ func (t *Adapter[T]) passRows(s trainer.Sequence) int {
 
 // accumulate is Accumulate for one pack.
 func (t *Adapter[T]) accumulate(ctx context.Context, batch []trainer.Sequence, counts trainer.Counts, losses *trainer.Losses) error {
+	if t.cfg.LearnedPositions {
+		for _, s := range batch {
+			if n := len(s.Tokens) - 1; n > t.cfg.MaxPositions {
+				return &specstream.InputError{Field: "max_position_embeddings", Reason: fmt.Sprintf("a sample has %d tokens, but the base has learned %d positions", n+1, t.cfg.MaxPositions),
+					Hint: fmt.Sprintf("ingest with at most %d tokens a sample", t.cfg.MaxPositions)}
+			}
+		}
+	}
 	segments, err := t.plan(batch)
 	if err != nil {
 		return err
@@ -138,7 +157,7 @@ func (t *Adapter[T]) accumulate(ctx context.Context, batch []trainer.Sequence, c
 	}
 	t.x = resize(t.x, p.mainRows*t.dims.h)
 	x := t.x
-	p.gatherEmbeddings(x, t.embed, t.dims.h)
+	gatherEmbeddings(p, t.base, x)
 
 	t.mainKV.Reset(t.dims.heads, p.positions(), false)
 	t.lowerIns = resize(t.lowerIns, t.firstMSA())

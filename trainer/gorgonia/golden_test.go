@@ -269,6 +269,60 @@ func TestSegmentsAgree(t *testing.T) {
 	}
 }
 
+// TestMicroBatchesAgree holds the gradients of sample after sample to those of the
+// whole batch.
+func TestMicroBatchesAgree(t *testing.T) {
+	for _, g := range goldenCases(t) {
+		t.Run(g.name, func(t *testing.T) {
+			ref, _ := accumulate[float32](t, g, 2)
+			spec := g.spec
+			spec.Segments = 3
+			b, err := NewAdapter[float32](g.weights, g.adapter, spec)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer b.Close()
+			counts := trainer.CountTargets(g.batch, spec.Gamma)
+			for i := range g.batch {
+				if _, err := b.Accumulate(context.Background(), g.batch[i:i+1], counts); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, p := range g.adapter.Params {
+				if e := relative(b.Gradient(p.Name), ref.Gradient(p.Name)); !(e <= 1e-5) {
+					t.Errorf("gradient of %s differs by %.2g", p.Name, e)
+				}
+			}
+		})
+	}
+}
+
+// TestEveryFamilyHasGoldenVectors fails when a family that loads goes untested.
+func TestEveryFamilyHasGoldenVectors(t *testing.T) {
+	seen := map[string]map[specstream.Mode]bool{}
+	for _, g := range goldenCases(t) {
+		a := g.weights.Config.Architecture
+		if seen[a] == nil {
+			seen[a] = map[specstream.Mode]bool{}
+		}
+		seen[a][g.spec.Mode] = true
+		if w := g.weights.Config.SlidingWindow; w > 0 {
+			longest := 0
+			for _, s := range g.batch {
+				longest = max(longest, len(s.Tokens))
+			}
+			if longest < 2*w {
+				t.Errorf("%s: no sequence is much longer than the window of %d", g.name, w)
+			}
+		}
+	}
+	for _, a := range model.Architectures() {
+		if len(seen[a]) != 2 {
+			t.Errorf("%s has golden vectors for %v only", a, seen[a])
+		}
+	}
+}
+
 func readJSON(t *testing.T, path string, v any) {
 	t.Helper()
 	b, err := os.ReadFile(path)

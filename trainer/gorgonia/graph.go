@@ -11,49 +11,62 @@ import (
 	"github.com/specstream/specstream/segattn"
 )
 
-// dims are the sizes a graph is built from.
+// dims are the sizes and kinds of operations that a graph is built from.
 type dims struct {
 	h, ff, vocab int
 	heads        segattn.Heads
+	layerNorm    bool // in place of RMSNorm
+	relu         bool // down(relu(up)) in place of SwiGLU
+	rotary       bool // queries and keys turn with their positions
 }
 
 func newDims(c model.Config) dims {
 	return dims{h: c.HiddenSize, ff: c.IntermediateSize, vocab: c.VocabSize,
-		heads: segattn.Heads{Query: c.NumHeads, KV: c.NumKVHeads, Dim: c.HeadDim}}
+		heads:     segattn.Heads{Query: c.NumHeads, KV: c.NumKVHeads, Dim: c.HeadDim},
+		layerNorm: c.LayerNorm, relu: c.ReLU, rotary: !c.LearnedPositions}
 }
 
-// layerWeights are a decoder layer's frozen weights as the graph reads them:
-// query, key and value projections stacked, gate and up projections stacked.
+// newRotary returns the base's rotary embedding, nil where positions are learned.
+func newRotary[T kernels.Float](c model.Config) *kernels.Rotary[T] {
+	if c.LearnedPositions {
+		return nil
+	}
+	return kernels.NewRotary[T](c.HeadDim, c.RopeTheta, ropeScaling(c))
+}
+
+// layerWeights are a decoder layer's frozen weights as the graph reads them.
 type layerWeights[T kernels.Float] struct {
-	attnNorm, qkv, o, mlpNorm, gateUp, down []T
+	attnNorm, qkv, o, mlpNorm, gateUp, down frozen[T]
 }
 
 func newLayerWeights[T kernels.Float](l *model.Layer) layerWeights[T] {
 	return layerWeights[T]{
-		attnNorm: convert[T](l.AttnNorm), mlpNorm: convert[T](l.MLPNorm),
-		qkv: convert[T](l.Q, l.K, l.V), o: convert[T](l.O),
-		gateUp: convert[T](l.Gate, l.Up), down: convert[T](l.Down),
+		attnNorm: freeze[T](l.AttnNorm, l.AttnNormBias), mlpNorm: freeze[T](l.MLPNorm, l.MLPNormBias),
+		qkv: freeze[T](l.QKV, l.QKVBias), o: freeze[T](l.O, l.OBias),
+		gateUp: freeze[T](l.GateUp, l.GateUpBias), down: freeze[T](l.Down, l.DownBias),
 	}
 }
 
-// convert concatenates float32 slices as Ts; a single float32 slice is shared.
-func convert[T kernels.Float](parts ...[]float32) []T {
-	if s, ok := any(parts[0]).([]T); ok && len(parts) == 1 {
+func freeze[T kernels.Float](w, b []float32) frozen[T] {
+	return frozen[T]{convert[T](w), convert[T](b)}
+}
+
+// convert returns float32s as Ts, the same memory where T is float32.
+func convert[T kernels.Float](x []float32) []T {
+	if s, ok := any(x).([]T); ok || x == nil {
 		return s
 	}
-	var out []T
-	for _, p := range parts {
-		for _, v := range p {
-			out = append(out, T(v))
-		}
+	out := make([]T, len(x))
+	for i, v := range x {
+		out[i] = T(v)
 	}
 	return out
 }
 
-// layerNodes is one decoder layer of a graph: slots for its weights and nodes
-// for what is trained in it.
+// layerNodes is one decoder layer of a graph: its frozen weights, which may be
+// exchanged between runs, and nodes for what is trained in it.
 type layerNodes[T kernels.Float] struct {
-	attnNorm, qkv, o, mlpNorm, gateUp, down frozen[T]
+	layerWeights[T]
 	// lora holds the pairs by target name; empty in lossless mode.
 	lora map[string]lowRank
 	// adapterA, adapterB are the stream adapter that the rows pass through in
@@ -63,12 +76,6 @@ type layerNodes[T kernels.Float] struct {
 	both               bool
 	// weights are trainable projections and norms by tensor kind (pretraining).
 	weights map[string]*G.Node
-}
-
-// bind sets the layer's frozen weights.
-func (l *layerNodes[T]) bind(w *layerWeights[T]) {
-	l.attnNorm.w, l.qkv.w, l.o.w = w.attnNorm, w.qkv, w.o
-	l.mlpNorm.w, l.gateUp.w, l.down.w = w.mlpNorm, w.gateUp, w.down
 }
 
 // pairs returns the LoRA pairs of the named targets, laid side by side in the
@@ -90,12 +97,16 @@ func (l *layerNodes[T]) pairs(targets []string, widths []int) (out []lowRank) {
 func (b *builder[T]) layer(d dims, x *G.Node, l *layerNodes[T], store int, scale T) (y, qkv *G.Node) {
 	hq, hkv := d.heads.Query*d.heads.Dim, d.heads.KV*d.heads.Dim
 	var aroundAttention, aroundMLP skip[T]
-	n1 := b.rmsNorm(d.h, x, &l.attnNorm, l.weights["attn_norm"], &aroundAttention)
+	n1 := b.norm(d, x, &l.attnNorm, l.weights["attn_norm"], &aroundAttention)
+	var rotate *segattn.Heads
+	if d.rotary {
+		rotate = &d.heads
+	}
 	qkv = b.linear("qkv", n1, linearSpec[T]{in: d.h, out: d.heads.Width(), frozen: &l.qkv, weight: l.weights["qkv"],
-		pairs: l.pairs([]string{"q_proj", "k_proj", "v_proj"}, []int{hq, hkv, hkv}), scale: scale, rotate: &d.heads})
+		pairs: l.pairs([]string{"q_proj", "k_proj", "v_proj"}, []int{hq, hkv, hkv}), scale: scale, rotate: rotate})
 	x1 := b.linear("o", b.attention(d.heads, store, qkv), linearSpec[T]{in: hq, out: d.h, frozen: &l.o, weight: l.weights["o"],
 		pairs: l.pairs([]string{"o_proj"}, []int{d.h}), scale: scale, closes: &aroundAttention})
-	n2 := b.rmsNorm(d.h, x1, &l.mlpNorm, l.weights["mlp_norm"], &aroundMLP)
+	n2 := b.norm(d, x1, &l.mlpNorm, l.weights["mlp_norm"], &aroundMLP)
 	down := linearSpec[T]{in: d.ff, out: d.h, frozen: &l.down, weight: l.weights["down"],
 		pairs: l.pairs([]string{"down_proj"}, []int{d.h}), scale: scale, closes: &aroundMLP}
 	if l.adapterA != nil {
@@ -105,6 +116,10 @@ func (b *builder[T]) layer(d dims, x *G.Node, l *layerNodes[T], store int, scale
 			return y, qkv
 		}
 		down.closes, down.residual = nil, y // the branch ends at the adapter
+	}
+	if d.relu {
+		up := b.linear("up", n2, linearSpec[T]{in: d.h, out: d.ff, frozen: &l.gateUp, pairs: l.pairs([]string{"up_proj"}, []int{d.ff}), scale: scale})
+		return b.linear("down", b.relu(d.ff, up), down), qkv
 	}
 	gu := b.linear("gate_up", n2, linearSpec[T]{in: d.h, out: 2 * d.ff, frozen: &l.gateUp, weight: l.weights["gate_up"],
 		pairs: l.pairs([]string{"gate_proj", "up_proj"}, []int{d.ff, d.ff}), scale: scale})

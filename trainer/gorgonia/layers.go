@@ -13,6 +13,7 @@ type frame[T kernels.Float] struct {
 	rows   *segattn.Rows
 	n      int              // live rows
 	kv     []*segattn.KV[T] // one store a layer of the graph
+	window []int            // sliding window of each layer of the graph, 0 for none
 	rotary *kernels.Rotary[T]
 	eps    T
 	head   head[T]
@@ -63,8 +64,9 @@ func (b *builder[T]) shared(name string, n int) []T {
 // set binds a row layout.
 func (f *frame[T]) set(r *segattn.Rows) { f.rows, f.n = r, r.Total() }
 
-// frozen is a weight matrix [out, in] that can be exchanged between runs.
-type frozen[T kernels.Float] struct{ w []T }
+// frozen is a weight matrix [out, in] or a norm's weight, with a bias or without,
+// that can be exchanged between runs.
+type frozen[T kernels.Float] struct{ w, b []T }
 
 // lowRank is one LoRA pair on columns [col, col+out) of a linear operation's
 // output: y += scale · (x Aᵀ) Bᵀ with A [rank, in] and B [out, rank].
@@ -86,7 +88,7 @@ type linearSpec[T kernels.Float] struct {
 	rotate   *segattn.Heads // geometry of a q|k|v output to rotate; nil for none
 }
 
-// linear adds y = x Wᵀ + Σ scale·(x Aᵀ)Bᵀ + residual to the graph;
+// linear adds y = x Wᵀ + bias + Σ scale·(x Aᵀ)Bᵀ + residual to the graph;
 // x is [rows, in], y [rows, out].
 func (b *builder[T]) linear(name string, x *G.Node, s linearSpec[T]) *G.Node {
 	f, rows := b.f, b.rows
@@ -166,6 +168,9 @@ func (b *builder[T]) linear(name string, x *G.Node, s linearSpec[T]) *G.Node {
 				kernels.Gemm(false, true, n, p.out, p.rank, s.scale, t, p.rank, in[p.bi], p.rank, 1, y[p.col:], s.out)
 			}
 		}
+		if s.frozen != nil && s.frozen.b != nil {
+			kernels.AddBias(y, s.out, s.frozen.b, n)
+		}
 		if s.rotate != nil {
 			f.turn(*s.rotate, y, false)
 		}
@@ -232,6 +237,33 @@ func (b *builder[T]) rmsNorm(h int, x *G.Node, w *frozen[T], weight *G.Node, ope
 	return o.apply(b, "rmsnorm", rows, h, ins...)
 }
 
+// layerNorm adds y = (x-mean)·inv·w + b with both frozen. opens is as in rmsNorm.
+func (b *builder[T]) layerNorm(h int, x *G.Node, w *frozen[T], opens *skip[T]) *G.Node {
+	f := b.f
+	stats := make([]T, 2*b.rows)
+	o := &fused[T]{diff: []bool{!b.constants[x]}, pass: -1, into: opens}
+	o.forward = func(y []T, in [][]T) {
+		if opens != nil {
+			opens.x = in[0]
+		}
+		kernels.LayerNorm(y, in[0], w.w, w.b, f.n, h, f.eps, stats)
+	}
+	o.backward = func(din [][]T, in [][]T, _, dy []T) {
+		if din[0] != nil {
+			kernels.LayerNormBackward(din[0], dy, in[0], w.w, stats, f.n, h, opens != nil)
+		}
+	}
+	return o.apply(b, "layernorm", b.rows, h, x)
+}
+
+// norm adds the norm that the base has.
+func (b *builder[T]) norm(d dims, x *G.Node, w *frozen[T], weight *G.Node, opens *skip[T]) *G.Node {
+	if d.layerNorm {
+		return b.layerNorm(d.h, x, w, opens)
+	}
+	return b.rmsNorm(d.h, x, w, weight, opens)
+}
+
 // turn rotates the query and key heads of packed q|k|v rows in place by each
 // row's position (stream j of position t stands at t+j), or back.
 func (f *frame[T]) turn(h segattn.Heads, qkv []T, inverse bool) {
@@ -243,14 +275,18 @@ func (f *frame[T]) turn(h segattn.Heads, qkv []T, inverse bool) {
 }
 
 // attention adds segment attention over rotated q|k|v rows; layer selects the
-// store in the frame.
+// store and the window in the frame.
 func (b *builder[T]) attention(h segattn.Heads, layer int, qkv *G.Node) *G.Node {
 	f := b.f
 	o := &fused[T]{diff: []bool{true}, pass: -1}
 	norm := make([]T, 2*b.rows*h.Query)
-	o.forward = func(y []T, in [][]T) { segattn.Forward(f.rows, h, in[0], f.kv[layer], y, norm) }
+	windowed := func() segattn.Heads {
+		h.Window = f.window[layer]
+		return h
+	}
+	o.forward = func(y []T, in [][]T) { segattn.Forward(f.rows, windowed(), in[0], f.kv[layer], y, norm) }
 	o.backward = func(din [][]T, in [][]T, y, dy []T) {
-		segattn.Backward(f.rows, h, in[0], y, norm, dy, f.kv[layer], din[0])
+		segattn.Backward(f.rows, windowed(), in[0], y, norm, dy, f.kv[layer], din[0])
 	}
 	return o.apply(b, "attention", b.rows, h.Query*h.Dim, qkv)
 }
@@ -285,6 +321,19 @@ func (b *builder[T]) swiGLU(ff int, gu *G.Node) *G.Node {
 		})
 	}
 	return o.apply(b, "swiglu", b.rows, ff, gu)
+}
+
+// relu adds y = max(x, 0) over rows [rows, F].
+func (b *builder[T]) relu(ff int, x *G.Node) *G.Node {
+	f := b.f
+	o := &fused[T]{diff: []bool{true}, pass: -1}
+	o.forward = func(y []T, in [][]T) {
+		kernels.ParallelRows(f.n, 8, func(lo, hi int) { kernels.ReLU(y[lo*ff:hi*ff], in[0][lo*ff:]) })
+	}
+	o.backward = func(din [][]T, in [][]T, _, dy []T) {
+		kernels.ParallelRows(f.n, 8, func(lo, hi int) { kernels.ReLUBackward(din[0][lo*ff:hi*ff], dy[lo*ff:], in[0][lo*ff:]) })
+	}
+	return o.apply(b, "relu", b.rows, ff, x)
 }
 
 // streams adds the rows of a multi-stream pass (Eq. 4): the main rows as they

@@ -2,6 +2,7 @@ package gorgonia
 
 import (
 	"github.com/specstream/specstream/kernels"
+	"github.com/specstream/specstream/model"
 	"github.com/specstream/specstream/segattn"
 	"github.com/specstream/specstream/trainer"
 )
@@ -108,18 +109,20 @@ func (p *pack) positions() []int {
 	return out
 }
 
-// gatherEmbeddings fills x [mainRows, h] with the tokens' embeddings.
-func (p *pack) gatherEmbeddings(x any, table []float32, h int) {
-	row := 0
+// gatherEmbeddings fills x [mainRows, h] with the embeddings of the pack's tokens
+// and, where positions are learned, of their positions. Streams begin above, at
+// M^{N-N_s}, and so inherit their token's position; P_j carries the rest.
+func gatherEmbeddings[T kernels.Float](p *pack, w *model.Weights, x []T) {
+	h, row := w.Config.HiddenSize, 0
 	for i, s := range p.batch {
-		for _, id := range s.Tokens[:p.seqs[i].Length-1] {
-			e := table[int(id)*h:][:h]
-			switch x := x.(type) {
-			case []float32:
-				copy(x[row*h:], e)
-			case []float64:
-				for k, v := range e {
-					x[row*h+k] = float64(v)
+		for t, id := range s.Tokens[:p.seqs[i].Length-1] {
+			dst := x[row*h:][:h]
+			for k, v := range w.Embed[int(id)*h:][:h] {
+				dst[k] = T(v)
+			}
+			if w.Positions != nil {
+				for k, v := range w.Positions[(t+w.Config.PositionOffset)*h:][:h] {
+					dst[k] += T(v)
 				}
 			}
 			row++

@@ -52,7 +52,7 @@ func (t *Adapter[T]) ensureMain(rows int) error {
 	wrt := G.Nodes{g.x}
 	if t.shared() {
 		g.layer.lora = map[string]lowRank{}
-		for _, target := range t.adapter.Spec.LoRATargets {
+		for _, target := range t.targets() {
 			a, bb := t.byName[model.LoRAName(0, target, "A")], t.byName[model.LoRAName(0, target, "B")]
 			g.layer.lora[target] = lowRank{a: b.trainable(a), b: b.trainable(bb), rank: a.rows}
 			for _, half := range []string{"A", "B"} {
@@ -89,9 +89,9 @@ func (t *Adapter[T]) ensureMain(rows int) error {
 
 // bindMain prepares a run of the main graph as layer l with input x.
 func (t *Adapter[T]) bindMain(p *pack, l int, kv *segattn.KV[T], x []T) error {
-	t.mainFrame.kv = []*segattn.KV[T]{kv}
+	t.mainFrame.kv, t.mainFrame.window = []*segattn.KV[T]{kv}, []int{t.cfg.Window(l)}
 	t.mainFrame.set(p.whole())
-	t.main.layer.bind(&t.layers[l])
+	t.main.layer.layerWeights = t.layers[l]
 	for key, n := range t.main.lora {
 		target, half := key[:len(key)-2], key[len(key)-1:]
 		q := t.byName[model.LoRAName(l, target, half)]
@@ -184,12 +184,13 @@ func (t *Adapter[T]) ensureMSA(rows int) error {
 	}
 	x := b.streams(h, s.Gamma, g.main, streams, fa, fb, s.StreamInitRank)
 	var qkv *G.Node
+	t.msaFrame.window = make([]int, s.MSALayers)
 	for i := range s.MSALayers {
-		l, ln := t.firstMSA()+i, &layerNodes[T]{}
-		ln.bind(&t.layers[l])
+		l := t.firstMSA() + i
+		ln := &layerNodes[T]{layerWeights: t.layers[l]}
 		if t.shared() {
 			ln.lora = map[string]lowRank{}
-			for _, target := range s.LoRATargets {
+			for _, target := range t.targets() {
 				ln.lora[target] = lowRank{a: node(model.LoRAName(l, target, "A")), b: node(model.LoRAName(l, target, "B")), rank: s.LoRARank}
 			}
 		} else {
@@ -197,8 +198,9 @@ func (t *Adapter[T]) ensureMSA(rows int) error {
 			ln.adapterRank, ln.both = s.StreamRank, s.StreamMLP == specstream.StreamMLPBaseAdapter
 		}
 		x, qkv = b.layer(t.dims, x, ln, i, t.loraScale())
+		t.msaFrame.window[i] = t.cfg.Window(l)
 	}
-	loss := b.headLoss(h, t.dims.vocab, b.rmsNorm(h, x, &frozen[T]{t.norm}, nil, nil), &frozen[T]{t.headW}, nil)
+	loss := b.headLoss(h, t.dims.vocab, b.norm(t.dims, x, &t.norm, nil, nil), &t.headW, nil)
 	seed := matrix(b.g, "one", []T{1}, 1, 1)
 	var wrt G.Nodes
 	if t.shared() {
@@ -288,7 +290,7 @@ func (t *Adapter[T]) ensurePrune(rows int) error {
 	pa, pb := b.trainable(t.byName[model.PrunerName("A")]), b.trainable(t.byName[model.PrunerName("B")])
 	x := b.linear("pruner", g.m, linearSpec[T]{in: h, out: h, scale: 1, residual: g.m,
 		pairs: []lowRank{{a: pa, b: pb, out: h, rank: t.adapter.Spec.PruneRank}}})
-	loss := b.headLoss(h, t.dims.vocab, b.rmsNorm(h, x, &frozen[T]{t.norm}, nil, nil), &frozen[T]{t.headW}, nil)
+	loss := b.headLoss(h, t.dims.vocab, b.norm(t.dims, x, &t.norm, nil, nil), &t.headW, nil)
 	grads, err := b.gradients(loss, matrix(b.g, "one", []T{1}, 1, 1), G.Nodes{pa, pb})
 	if err != nil {
 		return err
@@ -360,6 +362,6 @@ func (t *Adapter[T]) Shape() segattn.Shape {
 	if t.shared() {
 		rank = s.LoRARank
 	}
-	return segattn.Shape{Hidden: t.dims.h, FF: t.dims.ff, Vocab: t.dims.vocab, Heads: t.dims.heads, Layers: s.MSALayers, Gamma: s.Gamma,
+	return segattn.Shape{Hidden: t.dims.h, FF: t.dims.ff, NoGate: t.dims.relu, Vocab: t.dims.vocab, Heads: t.dims.heads, Layers: s.MSALayers, Gamma: s.Gamma,
 		Shared: t.shared(), Rank: rank, WithMLP: s.StreamMLP == specstream.StreamMLPBaseAdapter, ValueBytes: int64(dtype[T]().Size()), HeadChunk: headChunk}
 }

@@ -6,6 +6,7 @@ import (
 
 	G "gorgonia.org/gorgonia"
 
+	"github.com/specstream/specstream"
 	"github.com/specstream/specstream/kernels"
 	"github.com/specstream/specstream/model"
 	"github.com/specstream/specstream/segattn"
@@ -29,12 +30,10 @@ type Base[T kernels.Float] struct {
 func NewBase[T kernels.Float](w *model.Weights, weightDecay, clip float64) *Base[T] {
 	c := w.Config
 	t := &Base[T]{weights: w, dims: newDims(c), opt: newAdamW[T](weightDecay, clip)}
-	add := func(name string, cols int, parts ...[]float32) {
-		var data []T
-		for _, p := range parts {
-			for _, v := range p {
-				data = append(data, T(v))
-			}
+	add := func(name string, cols int, weights []float32) {
+		data := make([]T, len(weights)) // a copy: the weights stay as they are until Weights
+		for i, v := range weights {
+			data[i] = T(v)
 		}
 		shape := []int{len(data) / cols, cols}
 		if shape[0] == 1 {
@@ -54,28 +53,29 @@ func NewBase[T kernels.Float](w *model.Weights, weightDecay, clip float64) *Base
 			case "down":
 				cols = c.IntermediateSize
 			}
-			add(fmt.Sprintf("%d.%s", i, part.kind), cols, part.weights...)
+			add(fmt.Sprintf("%d.%s", i, part.kind), cols, part.weights)
 		}
 	}
 	add("norm", h, w.Norm)
 	if !c.TieEmbeddings {
 		add("head", h, w.Head)
 	}
-	t.frame.rotary, t.frame.eps = kernels.NewRotary[T](c.HeadDim, c.RopeTheta, ropeScaling(c)), T(c.RMSNormEps)
+	t.frame.rotary, t.frame.eps = newRotary[T](c), T(c.RMSNormEps)
+	for i := range w.Layers {
+		t.frame.window = append(t.frame.window, c.Window(i))
+	}
 	return t
 }
 
-// layerPart is one trained tensor of a layer: projections that the graph stacks
-// are one tensor.
+// layerPart is one trained tensor of a layer.
 type layerPart struct {
 	kind    string
-	weights [][]float32
+	weights []float32
 }
 
 func layerParts(l *model.Layer) []layerPart {
 	return []layerPart{
-		{"attn_norm", [][]float32{l.AttnNorm}}, {"qkv", [][]float32{l.Q, l.K, l.V}}, {"o", [][]float32{l.O}},
-		{"mlp_norm", [][]float32{l.MLPNorm}}, {"gate_up", [][]float32{l.Gate, l.Up}}, {"down", [][]float32{l.Down}},
+		{"attn_norm", l.AttnNorm}, {"qkv", l.QKV}, {"o", l.O}, {"mlp_norm", l.MLPNorm}, {"gate_up", l.GateUp}, {"down", l.Down},
 	}
 }
 
@@ -83,6 +83,9 @@ func layerParts(l *model.Layer) []layerPart {
 func (t *Base[T]) build(rows int) error {
 	if t.b != nil && t.b.rows >= rows {
 		return nil
+	}
+	if c := t.weights.Config; c.LayerNorm || c.ReLU || c.LearnedPositions || c.QKVBias || c.OutBias || c.MLPBias {
+		return specstream.Invalid("architectures", "a %s cannot be trained from scratch; only bases without biases and learned positions can", c.Architecture)
 	}
 	if err := t.full.close(); err != nil {
 		return err
@@ -175,20 +178,16 @@ func (t *Base[T]) Close() error { return t.full.close() }
 // Weights returns the weights as trained so far.
 func (t *Base[T]) Weights() *model.Weights {
 	at := 0
-	take := func(parts ...[]float32) {
-		data := t.params[at].data
-		at++
-		for _, dst := range parts {
-			for i := range dst {
-				dst[i] = float32(data[i])
-			}
-			data = data[len(dst):]
+	take := func(dst []float32) {
+		for i, v := range t.params[at].data {
+			dst[i] = float32(v)
 		}
+		at++
 	}
 	take(t.weights.Embed)
 	for i := range t.weights.Layers {
 		for _, part := range layerParts(&t.weights.Layers[i]) {
-			take(part.weights...)
+			take(part.weights)
 		}
 	}
 	take(t.weights.Norm)

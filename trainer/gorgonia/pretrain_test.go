@@ -5,6 +5,7 @@ import (
 	"math"
 	"testing"
 
+	"github.com/specstream/specstream"
 	"github.com/specstream/specstream/model"
 	"github.com/specstream/specstream/segattn"
 	"github.com/specstream/specstream/trainer"
@@ -55,5 +56,17 @@ func TestBaseGradients(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestBaseRefusesOtherFamilies: their biases and positions would stay as they are.
+func TestBaseRefusesOtherFamilies(t *testing.T) {
+	c := model.Config{Architecture: "Qwen2ForCausalLM", HiddenSize: 8, IntermediateSize: 12, NumLayers: 2, NumHeads: 4, NumKVHeads: 2, HeadDim: 4,
+		VocabSize: 13, MaxPositions: 64, RMSNormEps: 1e-5, RopeTheta: 10000, BOS: -1, QKVBias: true}
+	b := NewBase[float32](model.NewWeights(c, 3), 0, 1)
+	defer b.Close()
+	batch := []trainer.Sequence{{Tokens: []int32{4, 0, 7}, Spans: []segattn.Span{{Start: 1, End: 3}}}}
+	if _, err := b.Accumulate(context.Background(), batch, trainer.CountTargets(batch, 0)); !specstream.BadInput(err) {
+		t.Errorf("pretraining a base with biases gave %v", err)
 	}
 }

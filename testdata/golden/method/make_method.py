@@ -1,6 +1,6 @@
 """Writes the golden vectors of the training method beside this file.
 
-For each case: <case>.safetensors (base weights, adapter, batch; losses,
+Case names as arguments restrict it to those cases. For each case: <case>.safetensors (base weights, adapter, batch; losses,
 gradients, logits) and <case>.json (config, spec, batch, what each tensor is).
 mutations.json says how far loss and gradients move when one term of the method
 is broken. Every gradient is checked against central finite differences first.
@@ -24,6 +24,18 @@ SHARED = dict(mode="shared", msa_layers=3, lora_rank=4, lora_alpha=8.0, lora_tar
               prune_rank=3, alpha_0=1.0, alpha_stream=0.1)
 LOWRANK = dict(stream_init="lowrank", stream_init_rank=5)
 
+# The other families, smaller. Windows and sequences are such that most rows see less than all before them.
+TINY = dict(hidden_size=16, intermediate_size=20, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2, vocab_size=31)
+FAMILIES = {
+    "mistral": dict(TINY, family="mistral", sliding_window=6),
+    "qwen2": dict(TINY, family="qwen2", sliding_window=7, max_window_layers=2, rms_norm_eps=1e-6, rope_theta=1e6,
+                  tie_word_embeddings=True),
+    "phi3": dict(TINY, family="phi3", sliding_window=5),
+    "opt": dict(TINY, family="opt", num_key_value_heads=4, learned_positions=24, tie_word_embeddings=True),
+}
+FAMILY_LOSSLESS = dict(LOSSLESS, gamma=3, msa_layers=2, stream_rank=3, prune_rank=2, stream_mlp="base+adapter")
+FAMILY_SHARED = dict(SHARED, gamma=3, msa_layers=2, lora_rank=2, lora_alpha=3.0, prune_rank=2)
+
 # (length, spans) of each sample. Two turns; a prompt of one token; a completion of one token.
 LOSSLESS_BATCH = [(22, [(5, 11), (15, 22)]), (14, [(1, 14)]), (9, [(8, 9)])]
 SHARED_BATCH = [(19, [(7, 19)]), (13, [(1, 13)]), (9, [(8, 9)])]
@@ -41,6 +53,23 @@ CASES = {
     "shared-lowrank-gamma2": (dict(tie_word_embeddings=True, rope_theta=500000.0),
                               dict(SHARED, gamma=2, alpha_0=0.7, alpha_stream=0.3, **LOWRANK), SHARED_BATCH, 105),
 }
+
+for _seed, (_family, _config) in enumerate(FAMILIES.items(), start=110):
+    CASES[_family + "-lossless"] = (_config, FAMILY_LOSSLESS, LOSSLESS_BATCH, 2 * _seed)
+    CASES[_family + "-shared"] = (_config, FAMILY_SHARED, SHARED_BATCH, 2 * _seed + 1)
+
+
+def mutations_of(cfg, spec):
+    """The mutations that change what this base and mode compute."""
+    out = LOSSLESS_MUTATIONS if spec.mode == "lossless" else SHARED_MUTATIONS
+    if cfg.family == "opt":
+        return [m for m in out if m != "stream_position_t"] + ["stream_learned_position"]
+    if cfg.sliding_window:
+        out = out + ["window_longer", "window_shorter", "window_of_stream_is_mains"]
+    if cfg.max_window_layers:
+        out = out + ["window_in_every_layer"]
+    return out
+
 
 # Mutations of each mode.
 LOSSLESS_MUTATIONS = [
@@ -71,6 +100,8 @@ def random_tensors(shapes, gen, scale):
 
 
 def base_scale(name):
+    if name.endswith(".bias"):
+        return 0.0, 0.3
     if "norm" in name:
         return 1.0, 0.25
     if "embed" in name or "lm_head" in name:
@@ -155,9 +186,8 @@ def check_float32(name, case, grads):
 
 
 def compare_mutations(name, case, loss, grads):
-    mutations = LOSSLESS_MUTATIONS if case[1].mode == "lossless" else SHARED_MUTATIONS
     rows = {}
-    for m in mutations:
+    for m in mutations_of(*case[:2]):
         other, other_grads = run(*case, mutation=m)
         change = {k: ((other_grads[k] - g).norm() / g.norm()).item() for k, g in grads.items()}
         norm = {k: (other_grads[k].norm() / g.norm() - 1).abs().item() for k, g in grads.items()}
@@ -222,10 +252,8 @@ def write_case(name, case, loss, grads):
         return ABOUT.get(k, "base weight" if k in base else "adapter")
 
     fields = {k: list(v) if isinstance(v, tuple) else v for k, v in vars(spec).items() if v not in ("", 0, ()) or k == "alpha_0"}
-    config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu",
-              "max_position_embeddings": 512, **{k: v for k, v in vars(cfg).items() if v is not None}}
     doc = {
-        "case": name, "config": config, "spec": fields,
+        "case": name, "config": cfg.to_json(), "spec": fields,
         "samples": [{"tokens": s.tokens, "spans": s.spans} for s in samples],
         "loss": {"total": loss.total.item(), "main": loss.main.item(), "streams": loss.streams.tolist(),
                  "prune": loss.prune.item(), "counts": loss.counts},
@@ -252,8 +280,10 @@ def compact_json(doc):
 
 def main():
     torch.set_num_threads(1)
-    mutations = {}
-    for name, (config, spec, batch, seed) in CASES.items():
+    chosen = sys.argv[1:] or list(CASES)
+    mutations = json.loads((HERE / "mutations.json").read_text()) if sys.argv[1:] else {}
+    for name in chosen:
+        config, spec, batch, seed = CASES[name]
         case = make_case(config, spec, batch, seed)
         loss, grads = run(*case)
         dead = [k for k, g in grads.items() if not g.norm() > 1e-6]
@@ -269,7 +299,7 @@ def main():
         least = min(rows, key=lambda m: rows[m]["gradient_relative_change_max"])
         print("%-30s loss %.6f, %d tensors, finite differences within %.1e, float32 within %.1e, least mutation %s %.1e" % (
             name, loss.total, len(grads), worst, rounding, least, rows[least]["gradient_relative_change_max"]))
-    (HERE / "mutations.json").write_text(compact_json(mutations))
+    (HERE / "mutations.json").write_text(compact_json({name: mutations[name] for name in CASES if name in mutations}))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,9 @@ Conventions
   * Positions start-1 .. end-2 of a span carry streams, all gamma of them.
   * Stream j (1..gamma) of position t predicts token t+1+j where t+1+j <= end-1
     and has no target beyond; it exists all the same.
-  * Rotary position of main t is t, of stream j of position t it is t+j.
+  * Position of main t is t, of stream j of position t it is t+j, for rotary
+    embeddings and for sliding windows. Learned positions are added to the token
+    embedding, below the streams, which inherit t.
   * Linear weights are [out, in]: y = W x.
 
 Sources: "Speculative Streaming", Eq. 2 (stream attention), Eq. 3 (shared main
@@ -53,12 +55,21 @@ MUTATIONS = {
     "stream_mean_over_next_targets": "stream losses are divided by the count of next-token targets",
     "mean_per_sample": "losses are means over a sample's targets, then over samples",
     "prune_gradient_reaches_main": "shared: the pruning loss has no stop-gradient on M",
+    "window_longer": "sliding windows are one position longer",
+    "window_shorter": "sliding windows are one position shorter",
+    "window_of_stream_is_mains": "stream rows of position t see the main rows that main row t sees",
+    "window_in_every_layer": "layers under max_window_layers have the window too",
+    "stream_learned_position": "streams get the learned position t+j in place of t",
 }
 
 
 @dataclass
 class Config:
-    """Shape of a Llama-family decoder, in the words of Hugging Face's config.json."""
+    """Shape of a decoder, in the words of Hugging Face's config.json for Llama.
+
+    family None is Llama. rms_norm_eps is LayerNorm's epsilon too, intermediate_size
+    OPT's ffn_dim; OPT has no rotary positions.
+    """
 
     hidden_size: int
     intermediate_size: int
@@ -71,13 +82,49 @@ class Config:
     rope_theta: float = 10000.0
     rope_scaling: Optional[dict] = None
     tie_word_embeddings: bool = False
+    family: Optional[str] = None  # "mistral", "qwen2", "phi3" or "opt"
+    sliding_window: Optional[int] = None  # positions a row sees at most, its own included
+    max_window_layers: Optional[int] = None  # layers from the bottom without the window
+    learned_positions: Optional[int] = None  # OPT's max_position_embeddings
 
     def __post_init__(self):
         self.head_dim = self.head_dim or self.hidden_size // self.num_attention_heads
 
     @staticmethod
     def from_json(d: dict) -> "Config":
+        if d.get("model_type") == "opt":
+            d = {**d, "intermediate_size": d["ffn_dim"], "num_key_value_heads": d["num_attention_heads"],
+                 "learned_positions": d["max_position_embeddings"], "tie_word_embeddings": d.get("tie_word_embeddings", True)}
+        if d.get("model_type") == "qwen2" and not d.get("use_sliding_window"):
+            d = {k: v for k, v in d.items() if k not in ("sliding_window", "max_window_layers")}
+        d = {**d, "family": None if d.get("model_type", "llama") == "llama" else d["model_type"]}
         return Config(**{k: d[k] for k in Config.__dataclass_fields__ if d.get(k) is not None})
+
+    def to_json(self) -> dict:
+        """The fields of config.json, but for those without a meaning here."""
+        arch = {None: "LlamaForCausalLM", "mistral": "MistralForCausalLM", "qwen2": "Qwen2ForCausalLM",
+                "phi3": "Phi3ForCausalLM", "opt": "OPTForCausalLM"}[self.family]
+        fields = {k: v for k, v in vars(self).items() if v is not None and k not in ("family", "learned_positions")}
+        if self.family == "opt":
+            for name in ("num_key_value_heads", "head_dim", "rms_norm_eps", "rope_theta"):
+                del fields[name]
+            fields["ffn_dim"] = fields.pop("intermediate_size")
+            return {"architectures": [arch], "model_type": "opt", "activation_function": "relu",
+                    "max_position_embeddings": self.learned_positions, **fields}
+        if self.family == "qwen2" and self.sliding_window:
+            fields["use_sliding_window"] = True
+        if self.family == "phi3":
+            fields["eos_token_id"] = 2  # transformers' default is beyond a small vocabulary
+        return {"architectures": [arch], "model_type": self.family or "llama", "hidden_act": "silu",
+                "max_position_embeddings": 512, **fields}
+
+    def window(self, layer: int, mutation: Optional[str] = None) -> Optional[int]:
+        """Positions a row of the layer sees at most; None: all."""
+        if self.sliding_window is None:
+            return None
+        if layer < (self.max_window_layers or 0) and mutation != "window_in_every_layer":
+            return None
+        return self.sliding_window + {"window_longer": 1, "window_shorter": -1}.get(mutation, 0)
 
 
 @dataclass
@@ -107,11 +154,47 @@ class Sample:
     spans: List[Tuple[int, int]]
 
 
+# --- Names of the base's tensors --------------------------------------------
+
+LLAMA_NAMES = {"decoder": "model.", "attn_norm": "input_layernorm", "mlp_norm": "post_attention_layernorm", "norm": "norm",
+               **{t: "self_attn." + t for t in LORA_TARGETS[:4]}, **{t: "mlp." + t for t in LORA_TARGETS[4:]}}
+OPT_NAMES = {"decoder": "model.decoder.", "attn_norm": "self_attn_layer_norm", "mlp_norm": "final_layer_norm",
+             "norm": "final_layer_norm", "q_proj": "self_attn.q_proj", "k_proj": "self_attn.k_proj",
+             "v_proj": "self_attn.v_proj", "o_proj": "self_attn.out_proj", "up_proj": "fc1", "down_proj": "fc2"}
+# Phi-3 stores projections of one input as one tensor, one below the other.
+PHI3_NAMES = {**LLAMA_NAMES, **{t: "self_attn.qkv_proj" for t in LORA_TARGETS[:3]},
+              **{t: "mlp.gate_up_proj" for t in LORA_TARGETS[4:6]}}
+
+
+def names(cfg: Config) -> Dict[str, str]:
+    return {"opt": OPT_NAMES, "phi3": PHI3_NAMES}.get(cfg.family, LLAMA_NAMES)
+
+
+def projection_shapes(cfg: Config) -> Dict[str, Tuple[int, int]]:
+    """Shape [out, in] of every projection of a layer, by LoRA target."""
+    h, f = cfg.hidden_size, cfg.intermediate_size
+    q, kv = cfg.num_attention_heads * cfg.head_dim, cfg.num_key_value_heads * cfg.head_dim
+    shapes = {"q_proj": (q, h), "k_proj": (kv, h), "v_proj": (kv, h), "o_proj": (h, q),
+              "gate_proj": (f, h), "up_proj": (f, h), "down_proj": (h, f)}
+    if cfg.family == "opt":
+        del shapes["gate_proj"]
+    return shapes
+
+
+def has_bias(cfg: Config, target: str) -> bool:
+    return cfg.family == "opt" or cfg.family == "qwen2" and target in LORA_TARGETS[:3]
+
+
 # --- The decoder layer ------------------------------------------------------
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     return x / torch.sqrt((x * x).mean(-1, keepdim=True) + eps) * weight
+
+
+def layer_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
+    d = x - x.mean(-1, keepdim=True)
+    return d / torch.sqrt((d * d).mean(-1, keepdim=True) + eps) * weight + bias
 
 
 def inverse_frequencies(cfg: Config) -> Tensor:
@@ -144,22 +227,42 @@ class Network:
         self.cfg, self.spec, self.w, self.a = cfg, spec, weights, adapter
 
     def linear(self, layer: int, target: str, x: Tensor) -> Tensor:
-        block = "self_attn" if target in LORA_TARGETS[:4] else "mlp"
-        y = x @ self.w["model.layers.%d.%s.%s.weight" % (layer, block, target)].T
+        n = names(self.cfg)
+        module = "%slayers.%d.%s" % (n["decoder"], layer, n[target])
+        w = self.w[module + ".weight"]
+        shapes = projection_shapes(self.cfg)
+        stored = [t for t in shapes if n[t] == n[target]]  # with this one in one tensor
+        if len(stored) > 1:
+            w = w.split([shapes[t][0] for t in stored])[stored.index(target)]
+        y = x @ w.T
+        if module + ".bias" in self.w:
+            y = y + self.w[module + ".bias"]
         if self.spec is not None and self.spec.mode == "shared" and target in self.spec.lora_targets:
             a, b = (self.a["lora.%d.%s.%s" % (layer, target, m)] for m in "AB")
             y = y + (self.spec.lora_alpha / self.spec.lora_rank) * ((x @ a.T) @ b.T)
         return y
 
     def norm(self, name: str, x: Tensor) -> Tensor:
+        name = names(self.cfg)["decoder"] + name
+        if self.cfg.family == "opt":
+            return layer_norm(x, self.w[name + ".weight"], self.w[name + ".bias"], self.cfg.rms_norm_eps)
         return rms_norm(x, self.w[name + ".weight"], self.cfg.rms_norm_eps)
 
-    def attention(self, layer: int, x: Tensor, positions: Tensor, visible: Tensor) -> Tensor:
+    def attention(self, layer: int, x: Tensor, positions: Tensor, visible: Tensor, n_main: int, mutation=None) -> Tensor:
         """Attention of normed rows x [B, R, h]; visible [R, R] says row r sees row c."""
         c = self.cfg
+        window = c.window(layer, mutation)
+        if window is not None:
+            distance = positions[:, None] - positions[None, :]
+            if mutation == "window_of_stream_is_mains" and n_main < len(positions):
+                gamma = self.spec.gamma
+                offset = torch.arange(len(positions) - n_main) % gamma + 1
+                distance[n_main:, :n_main] -= offset[:, None]
+            visible = visible & (distance < window)
         heads = lambda y: y.reshape(x.shape[0], x.shape[1], -1, c.head_dim).transpose(1, 2)
-        q = rotate(heads(self.linear(layer, "q_proj", x)), positions, c)
-        k = rotate(heads(self.linear(layer, "k_proj", x)), positions, c)
+        q, k = heads(self.linear(layer, "q_proj", x)), heads(self.linear(layer, "k_proj", x))
+        if c.family != "opt":
+            q, k = rotate(q, positions, c), rotate(k, positions, c)
         v = heads(self.linear(layer, "v_proj", x))
         group = c.num_attention_heads // c.num_key_value_heads
         k, v = k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
@@ -169,6 +272,8 @@ class Network:
         return self.linear(layer, "o_proj", y.transpose(1, 2).reshape(x.shape[0], x.shape[1], -1))
 
     def mlp(self, layer: int, x: Tensor) -> Tensor:
+        if self.cfg.family == "opt":
+            return self.linear(layer, "down_proj", torch.relu(self.linear(layer, "up_proj", x)))
         gate = torch.nn.functional.silu(self.linear(layer, "gate_proj", x))
         return self.linear(layer, "down_proj", gate * self.linear(layer, "up_proj", x))
 
@@ -179,29 +284,36 @@ class Network:
         y = (x @ a.T) @ b.T
         return y + self.mlp(layer, x) if self.spec.stream_mlp == "base+adapter" else y
 
-    def layer(self, layer: int, x: Tensor, n_main: int, positions: Tensor, visible: Tensor) -> Tensor:
+    def layer(self, layer: int, x: Tensor, n_main: int, positions: Tensor, visible: Tensor, mutation=None) -> Tensor:
         """One decoder layer of rows x [B, R, h]: n_main main rows, then stream rows."""
-        name = "model.layers.%d." % layer
-        x = x + self.attention(layer, self.norm(name + "input_layernorm", x), positions, visible)
-        y = self.norm(name + "post_attention_layernorm", x)
+        name = "layers.%d." % layer
+        n = names(self.cfg)
+        x = x + self.attention(layer, self.norm(name + n["attn_norm"], x), positions, visible, n_main, mutation)
+        y = self.norm(name + n["mlp_norm"], x)
         out = self.mlp(layer, y[:, :n_main])
         if n_main < x.shape[1]:
             out = torch.cat([out, self.stream_mlp(layer, y[:, n_main:])], dim=1)
         return x + out
 
     def head(self, x: Tensor) -> Tensor:
-        name = "model.embed_tokens.weight" if self.cfg.tie_word_embeddings else "lm_head.weight"
-        return self.norm("model.norm", x) @ self.w[name].T
+        n = names(self.cfg)
+        name = n["decoder"] + "embed_tokens.weight" if self.cfg.tie_word_embeddings else "lm_head.weight"
+        return self.norm(n["norm"], x) @ self.w[name].T
 
-    def embed(self, tokens: Tensor) -> Tensor:
-        return self.w["model.embed_tokens.weight"][tokens]
+    def embed(self, tokens: Tensor, positions: Tensor) -> Tensor:
+        x = self.w[names(self.cfg)["decoder"] + "embed_tokens.weight"][tokens]
+        return x + self.learned(positions) if self.cfg.family == "opt" else x
+
+    def learned(self, positions: Tensor) -> Tensor:
+        """OPT's learned positions; the table begins two rows before position 0."""
+        return self.w["model.decoder.embed_positions.weight"][positions + 2]
 
 
 def base_logits(net: Network, tokens: Tensor) -> Tensor:
     """Logits [B, L, V] of the base alone, tokens [B, L]."""
     length = tokens.shape[1]
     visible = torch.ones(length, length, dtype=torch.bool).tril()
-    x = net.embed(tokens)
+    x = net.embed(tokens, torch.arange(length))
     for layer in range(net.cfg.num_hidden_layers):
         x = net.layer(layer, x, length, torch.arange(length), visible)
     return net.head(x)
@@ -265,12 +377,12 @@ class Output:
 
 def forward(net: Network, tokens: Tensor, positions: Tensor, main_visible: Tensor, carriers: Sequence[int],
             targetless=frozenset(), mutation: Optional[str] = None) -> Output:
-    """Main rows tokens [B, T] at rotary positions [T], streams on rows `carriers`."""
+    """Main rows tokens [B, T] at positions [T], streams on rows `carriers`."""
     cfg, spec, a = net.cfg, net.spec, net.a
     T, first_msa = tokens.shape[1], cfg.num_hidden_layers - spec.msa_layers
-    x = net.embed(tokens)
+    x = net.embed(tokens, positions)
     for layer in range(first_msa):
-        x = net.layer(layer, x, T, positions, main_visible)
+        x = net.layer(layer, x, T, positions, main_visible, mutation)
     entry = x
 
     m = entry if mutation == "prune_gradient_reaches_main" else entry.detach()
@@ -285,11 +397,14 @@ def forward(net: Network, tokens: Tensor, positions: Tensor, main_visible: Tenso
     if mutation == "stream_position_t":
         offset = torch.zeros_like(offset)
     stream_positions = (positions[carriers][:, None] + offset).reshape(-1)
+    if mutation == "stream_learned_position":
+        at = net.learned(positions[carriers])[:, None]
+        s = s + net.learned(stream_positions.reshape(len(carriers), -1)) - at
     rows = torch.cat([entry, s.reshape(s.shape[0], -1, cfg.hidden_size)], dim=1)
     row_positions = torch.cat([positions, stream_positions])
     visible = dense_mask(spec, main_visible, carriers, targetless, mutation)
     for layer in range(first_msa, cfg.num_hidden_layers):
-        rows = net.layer(layer, rows, T, row_positions, visible)
+        rows = net.layer(layer, rows, T, row_positions, visible, mutation)
     logits = net.head(rows)
     streams = logits[:, T:].reshape(tokens.shape[0], len(carriers), spec.gamma, cfg.vocab_size)
     return Output(entry, early, logits[:, :T], streams)
@@ -406,7 +521,7 @@ def batch_loss(net: Network, samples: Sequence[Sample], mutation: Optional[str] 
 
 def adapter_shapes(cfg: Config, spec: Spec) -> Dict[str, Tuple[int, int]]:
     """Name and shape of every trainable tensor, in a fixed order."""
-    h, kv = cfg.hidden_size, cfg.num_key_value_heads * cfg.head_dim
+    h = cfg.hidden_size
     shapes = {"stream_embeddings": (spec.gamma, h)}
     if spec.stream_init == "lowrank":
         shapes["stream_init.A"], shapes["stream_init.B"] = (spec.stream_init_rank, h), (h, spec.stream_init_rank)
@@ -415,31 +530,33 @@ def adapter_shapes(cfg: Config, spec: Spec) -> Dict[str, Tuple[int, int]]:
             shapes["stream_adapters.%d.A" % l] = (spec.stream_rank, h)
             shapes["stream_adapters.%d.B" % l] = (h, spec.stream_rank)
     else:
-        q, f = cfg.num_attention_heads * cfg.head_dim, cfg.intermediate_size
-        dims = {"q_proj": (h, q), "k_proj": (h, kv), "v_proj": (h, kv), "o_proj": (q, h),
-                "gate_proj": (h, f), "up_proj": (h, f), "down_proj": (f, h)}
+        dims = projection_shapes(cfg)
         for l in range(cfg.num_hidden_layers):
             for t in spec.lora_targets:
-                shapes["lora.%d.%s.A" % (l, t)] = (spec.lora_rank, dims[t][0])
-                shapes["lora.%d.%s.B" % (l, t)] = (dims[t][1], spec.lora_rank)
+                if t in dims:
+                    shapes["lora.%d.%s.A" % (l, t)] = (spec.lora_rank, dims[t][1])
+                    shapes["lora.%d.%s.B" % (l, t)] = (dims[t][0], spec.lora_rank)
     shapes["pruner.A"], shapes["pruner.B"] = (spec.prune_rank, h), (h, spec.prune_rank)
     return shapes
 
 
 def base_shapes(cfg: Config) -> Dict[str, Tuple[int, ...]]:
     """Name and shape of every base tensor, as Hugging Face names them."""
-    h, f = cfg.hidden_size, cfg.intermediate_size
-    q, kv = cfg.num_attention_heads * cfg.head_dim, cfg.num_key_value_heads * cfg.head_dim
-    shapes = {"model.embed_tokens.weight": (cfg.vocab_size, h)}
+    h, n, dims = cfg.hidden_size, names(cfg), projection_shapes(cfg)
+    norm = lambda name: {name + m: (h,) for m in ((".weight", ".bias") if cfg.family == "opt" else (".weight",))}
+    shapes = {n["decoder"] + "embed_tokens.weight": (cfg.vocab_size, h)}
+    if cfg.family == "opt":
+        shapes["model.decoder.embed_positions.weight"] = (cfg.learned_positions + 2, h)
     for l in range(cfg.num_hidden_layers):
-        p = "model.layers.%d." % l
-        shapes.update({
-            p + "input_layernorm.weight": (h,), p + "post_attention_layernorm.weight": (h,),
-            p + "self_attn.q_proj.weight": (q, h), p + "self_attn.k_proj.weight": (kv, h),
-            p + "self_attn.v_proj.weight": (kv, h), p + "self_attn.o_proj.weight": (h, q),
-            p + "mlp.gate_proj.weight": (f, h), p + "mlp.up_proj.weight": (f, h), p + "mlp.down_proj.weight": (h, f),
-        })
-    shapes["model.norm.weight"] = (h,)
+        p = "%slayers.%d." % (n["decoder"], l)
+        shapes.update({**norm(p + n["attn_norm"]), **norm(p + n["mlp_norm"])})
+        for module in dict.fromkeys(n[t] for t in dims):
+            stored = [t for t in dims if n[t] == module]
+            out = sum(dims[t][0] for t in stored)
+            shapes[p + module + ".weight"] = (out, dims[stored[0]][1])
+            if has_bias(cfg, stored[0]):
+                shapes[p + module + ".bias"] = (out,)
+    shapes.update(norm(n["decoder"] + n["norm"]))
     if not cfg.tie_word_embeddings:
         shapes["lm_head.weight"] = (cfg.vocab_size, h)
     return shapes
