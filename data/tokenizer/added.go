@@ -26,42 +26,24 @@ func (a *addedToken) onlySpace(u *unicodeTables) bool {
 // matcher finds added tokens in text: the leftmost, and of those that start
 // there the longest, as Hugging Face's Aho-Corasick automaton does.
 type matcher struct {
-	first [256]bool
-	next  map[uint64]int32 // node<<8|byte → node
-	token []*addedToken    // at each node the token that ends there
-	only  int              // the single first byte, else -1
+	first  [256]bool
+	prefix string // what all patterns begin with
+	trie   trie
+	tokens []*addedToken // by the trie's ids
 }
 
 func newMatcher(tokens []*addedToken) *matcher {
 	if len(tokens) == 0 {
 		return nil
 	}
-	m := &matcher{next: make(map[uint64]int32), token: make([]*addedToken, 1), only: -1}
-	for _, a := range tokens {
-		node := int32(0)
-		for i := range len(a.pattern) {
-			key := uint64(node)<<8 | uint64(a.pattern[i])
-			to, ok := m.next[key]
-			if !ok {
-				to = int32(len(m.token))
-				m.token = append(m.token, nil)
-				m.next[key] = to
-			}
-			node = to
-		}
-		m.token[node] = a
+	m := &matcher{tokens: tokens, prefix: tokens[0].pattern}
+	b := newTrieBuilder()
+	for i, a := range tokens {
+		b.add(a.pattern, int32(i))
 		m.first[a.pattern[0]] = true
+		m.prefix = m.prefix[:commonPrefix(m.prefix, a.pattern)]
 	}
-	n := 0
-	for b, ok := range m.first {
-		if ok {
-			n++
-			m.only = b
-		}
-	}
-	if n > 1 {
-		m.only = -1
-	}
+	m.trie = b.build()
 	return m
 }
 
@@ -70,13 +52,11 @@ func (m *matcher) longest(s string) *addedToken {
 	var found *addedToken
 	node := int32(0)
 	for i := range len(s) {
-		to, ok := m.next[uint64(node)<<8|uint64(s[i])]
-		if !ok {
+		if node = m.trie.step(node, s[i]); node < 0 {
 			break
 		}
-		node = to
-		if a := m.token[node]; a != nil {
-			found = a
+		if id := m.trie.id[node]; id >= 0 {
+			found = m.tokens[id]
 		}
 	}
 	return found
@@ -88,8 +68,8 @@ func (m *matcher) longest(s string) *addedToken {
 func (m *matcher) split(u *unicodeTables, s string, yield func(text string, start int, a *addedToken)) {
 	done := 0
 	for i := 0; m != nil && i < len(s); {
-		if m.only >= 0 {
-			k := strings.IndexByte(s[i:], byte(m.only))
+		if m.prefix != "" {
+			k := strings.Index(s[i:], m.prefix)
 			if k < 0 {
 				break
 			}
@@ -103,23 +83,10 @@ func (m *matcher) split(u *unicodeTables, s string, yield func(text string, star
 			i++
 			continue
 		}
-		start, end := i, i+len(a.pattern)
-		i = end // strips do not move where the search goes on
-		if a.singleWord && !m.standsAlone(u, s, start, end) {
+		start, end, ok := a.place(u, s, i, done)
+		i += len(a.pattern) // strips do not move where the search goes on
+		if !ok {
 			continue
-		}
-		if a.lstrip {
-			for start > done {
-				c, n := u.before(s, start)
-				if c&classSpace == 0 {
-					break
-				}
-				start -= n
-			}
-			start = max(start, done)
-		}
-		if a.rstrip {
-			end, _ = u.runOfSpace(s, end)
 		}
 		if start > done {
 			yield(s[done:start], done, nil)
@@ -132,8 +99,31 @@ func (m *matcher) split(u *unicodeTables, s string, yield func(text string, star
 	}
 }
 
+// place returns what the token takes of s when its pattern is at byte i and the
+// text up to done is taken; ok is false when it must stand alone and does not.
+func (a *addedToken) place(u *unicodeTables, s string, i, done int) (start, end int, ok bool) {
+	start, end = i, i+len(a.pattern)
+	if a.singleWord && !standsAlone(u, s, start, end) {
+		return 0, 0, false
+	}
+	if a.lstrip {
+		for start > done {
+			c, n := u.before(s, start)
+			if c&classSpace == 0 {
+				break
+			}
+			start -= n
+		}
+		start = max(start, done)
+	}
+	if a.rstrip {
+		end, _ = u.runOfSpace(s, end)
+	}
+	return start, end, true
+}
+
 // standsAlone reports whether no word character touches s[start:end].
-func (m *matcher) standsAlone(u *unicodeTables, s string, start, end int) bool {
+func standsAlone(u *unicodeTables, s string, start, end int) bool {
 	if start > 0 {
 		if c, _ := u.before(s, start); c&classWord != 0 {
 			return false

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
-	"unicode/utf8"
 )
 
 // nullable is a string member that tells null and absent apart from empty.
@@ -55,171 +54,30 @@ func (l *loader) sequence(field string, items []json.RawMessage, each func(field
 	return nil
 }
 
-func (l *loader) loadNormalizer(b json.RawMessage) error {
-	if isNull(b) {
-		return nil
-	}
-	return l.addNormalizer("normalizer", b)
-}
-
-func (l *loader) addNormalizer(field string, b json.RawMessage) error {
-	var items []json.RawMessage
-	var prepend, content nullable
-	var pat pattern
-	kind, err := l.component(field, b, func(kind string) map[string]any {
-		switch kind {
-		case "Sequence":
-			return map[string]any{"normalizers": &items}
-		case "NFC":
-			return map[string]any{}
-		case "Prepend":
-			return map[string]any{"prepend": &prepend}
-		case "Replace":
-			return map[string]any{"pattern": &pat, "content": &content}
-		}
-		return nil
-	})
+// regex compiles the expression of a component.
+func (l *loader) regex(field, expr string) (*regex, error) {
+	r, err := compileRegex(l.t.uni, expr)
 	if err != nil {
-		return err
+		return nil, l.unsupported(field, "the regular expression %q: %v:", expr, err)
 	}
-	var n normalizer
-	switch kind {
-	case "Sequence":
-		return l.sequence(field+".normalizers", items, l.addNormalizer)
-	case "NFC":
-		n = normalizer{kind: normNFC}
-	case "Prepend":
-		if !prepend.set {
-			return l.bad(field+".prepend", "missing")
-		}
-		n = normalizer{kind: normPrepend, content: prepend.value}
-	case "Replace":
-		if n.pattern, err = l.literal(field, pat, content); err != nil {
-			return err
-		}
-		n.kind, n.content = normReplace, content.value
-	}
-	l.t.normalizers = append(l.t.normalizers, n)
-	return nil
+	return r, nil
 }
 
-// literal returns the pattern of a Replace step, which must be a string.
-func (l *loader) literal(field string, pat pattern, content nullable) (string, error) {
+// replacement returns what a Replace step looks for: a string or an expression.
+func (l *loader) replacement(field string, pat pattern, content nullable) (string, *regex, error) {
 	switch {
 	case !content.set:
-		return "", l.bad(field+".content", "missing")
+		return "", nil, l.bad(field+".content", "missing")
 	case pat.Regex != nil:
-		return "", l.unsupported(field+".pattern", "replacing the regular expression %q", *pat.Regex)
+		r, err := l.regex(field+".pattern", *pat.Regex)
+		return "", r, err
 	case pat.String == nil || *pat.String == "":
-		return "", l.bad(field+".pattern", "want a non-empty String")
+		return "", nil, l.bad(field+".pattern", "want a non-empty String or a Regex")
 	}
-	return *pat.String, nil
+	return *pat.String, nil, nil
 }
 
-// loadPreTokenizer returns whether text reaches the model in GPT-2's byte
-// alphabet.
-func (l *loader) loadPreTokenizer(b json.RawMessage) (byteLevel bool, err error) {
-	if isNull(b) {
-		return false, nil
-	}
-	if byteLevel, err = l.addPreTokenizer("pre_tokenizer", b, false); err != nil {
-		return false, err
-	}
-	for _, p := range l.t.preTokenizers {
-		if p.meta == "" {
-			continue
-		}
-		if len(l.t.preTokenizers) > 1 || byteLevel {
-			return false, l.unsupported("pre_tokenizer", "Metaspace together with another pre-tokenizer")
-		}
-		for _, n := range l.t.normalizers {
-			if n.kind == normPrepend && p.metaPrepend == prependFirst {
-				return false, l.unsupported("pre_tokenizer.prepend_scheme", "scheme \"first\" after a Prepend normalizer")
-			}
-		}
-	}
-	return byteLevel, nil
-}
-
-func (l *loader) addPreTokenizer(field string, b json.RawMessage, byteLevel bool) (bool, error) {
-	if byteLevel {
-		return false, l.unsupported(field, "a pre-tokenizer after ByteLevel")
-	}
-	var (
-		items       []json.RawMessage
-		pat         pattern
-		behavior    string
-		invert      bool
-		prefixSpace = true // ByteLevel's and Metaspace's default
-		useRegex    = true
-		replacement = metaSymbol
-		scheme      = "always"
-		split       = true
-	)
-	kind, err := l.component(field, b, func(kind string) map[string]any {
-		switch kind {
-		case "Sequence":
-			return map[string]any{"pretokenizers": &items}
-		case "ByteLevel":
-			return map[string]any{"add_prefix_space": &prefixSpace, "use_regex": &useRegex, "trim_offsets": nil}
-		case "Split":
-			return map[string]any{"pattern": &pat, "behavior": &behavior, "invert": &invert}
-		case "Metaspace":
-			return map[string]any{"replacement": &replacement, "add_prefix_space": &prefixSpace, "prepend_scheme": &scheme, "split": &split, "str_rep": nil}
-		}
-		return nil
-	})
-	if err != nil {
-		return false, err
-	}
-	switch kind {
-	case "Sequence":
-		err := l.sequence(field+".pretokenizers", items, func(field string, b json.RawMessage) (err error) {
-			byteLevel, err = l.addPreTokenizer(field, b, byteLevel)
-			return err
-		})
-		return byteLevel, err
-	case "ByteLevel":
-		p := preTokenizer{prefixSpace: prefixSpace}
-		if useRegex {
-			p.split = splitGPT2
-		}
-		if p.prefixSpace || p.split != nil {
-			l.t.preTokenizers = append(l.t.preTokenizers, p)
-		}
-		return true, nil
-	case "Split":
-		s, err := l.splitter(field, pat, behavior, invert)
-		if err != nil {
-			return false, err
-		}
-		l.t.preTokenizers = append(l.t.preTokenizers, preTokenizer{split: s})
-	case "Metaspace":
-		p, err := l.metaspace(field, replacement, scheme, prefixSpace, split)
-		if err != nil {
-			return false, err
-		}
-		l.t.preTokenizers = append(l.t.preTokenizers, p)
-	}
-	return false, nil
-}
-
-func (l *loader) splitter(field string, pat pattern, behavior string, invert bool) (splitter, error) {
-	if pat.Regex == nil {
-		return nil, l.unsupported(field+".pattern", "splitting at a string")
-	}
-	s, ok := splitters[*pat.Regex]
-	if !ok {
-		return nil, l.unsupported(field+".pattern", "the regular expression %q", *pat.Regex)
-	}
-	// The expressions match every character, so keeping matches and gaps apart
-	// and removing all but the matches are the same.
-	if !(behavior == "Isolated" && !invert || behavior == "Removed" && invert) {
-		return nil, l.unsupported(field+".behavior", "behavior %q with invert %v", behavior, invert)
-	}
-	return s, nil
-}
-
+// metaspace checks the settings of a Metaspace pre-tokenizer or decoder.
 func (l *loader) metaspace(field, replacement, scheme string, prefixSpace, split bool) (preTokenizer, error) {
 	p := preTokenizer{meta: replacement, metaSplit: split}
 	switch scheme {
@@ -232,7 +90,7 @@ func (l *loader) metaspace(field, replacement, scheme string, prefixSpace, split
 	default:
 		return p, l.bad(field+".prepend_scheme", "want always, first or never, got %q", scheme)
 	}
-	if utf8.RuneCountInString(replacement) != 1 {
+	if !isOneRune(replacement) {
 		return p, l.bad(field+".replacement", "want one character, got %q", replacement)
 	}
 	if !prefixSpace && p.metaPrepend != prependNever {
@@ -294,12 +152,12 @@ func (l *loader) addDecoder(field string, b json.RawMessage) error {
 		d.kind = decFuse
 	case "Replace":
 		d.kind = decReplace
-		if d.pattern, err = l.literal(field, pat, content); err != nil {
+		if d.pattern, d.regex, err = l.replacement(field, pat, content); err != nil {
 			return err
 		}
 		d.content = content.value
 	case "Strip":
-		if utf8.RuneCountInString(content.value) != 1 {
+		if !isOneRune(content.value) {
 			return l.bad(field+".content", "want one character, got %q", content.value)
 		}
 		d = decoder{kind: decStrip, content: content.value, start: int(start), stop: int(stop)}

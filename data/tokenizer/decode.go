@@ -1,7 +1,6 @@
 package tokenizer
 
 import (
-	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -10,6 +9,7 @@ import (
 type decoder struct {
 	kind             decoderKind
 	pattern, content string // Replace: from, to; Strip and Metaspace: the character
+	regex            *regex // Replace: instead of pattern
 	start, stop      int    // Strip: the most characters removed at each end
 	dropFirst        bool   // Metaspace: drop the characters of the first token
 }
@@ -34,33 +34,32 @@ const (
 // One difference is deliberate: special tokens declared `normalized` are
 // skipped too. Hugging Face 0.23 compares their normalised form with their
 // plain one and lets them through.
+//
+// A SentencePiece model decodes as SentencePiece does: control pieces give
+// nothing, the unknown piece its surface (" ⁇ " unless the model says
+// otherwise).
 func (t *Tokenizer) Decode(ids []int32) string {
-	if t.text != nil {
-		n := 0
+	if t.text == nil {
+		s := t.NewStream()
 		for _, id := range ids {
-			if t.decodes(id) {
-				n += len(t.text[id])
-			}
+			s.put(id)
 		}
-		var b strings.Builder
-		b.Grow(n)
-		for _, id := range ids {
-			if t.decodes(id) {
-				b.WriteString(t.text[id])
-			}
-		}
-		return validOrReplaced(b.String())
+		return s.Flush()
 	}
-	tokens := make([]string, 0, len(ids))
+	n := 0
 	for _, id := range ids {
 		if t.decodes(id) {
-			tokens = append(tokens, t.decodeAs[id])
+			n += len(t.text[id])
 		}
 	}
-	for i := range t.decoders {
-		tokens = t.decoders[i].apply(tokens)
+	var b strings.Builder
+	b.Grow(n)
+	for _, id := range ids {
+		if t.decodes(id) {
+			b.WriteString(t.text[id])
+		}
 	}
-	return strings.Join(tokens, t.joiner)
+	return validOrReplaced(b.String())
 }
 
 // decodes reports whether id gives any text: it exists and is not special.
@@ -73,73 +72,6 @@ func validOrReplaced(s string) string {
 		return s
 	}
 	return toValidUTF8(s)
-}
-
-func (d *decoder) apply(tokens []string) []string {
-	switch d.kind {
-	case decByteLevel:
-		var b strings.Builder
-		for _, s := range tokens {
-			b.WriteString(fromByteLevel(s))
-		}
-		return []string{validOrReplaced(b.String())}
-	case decByteFallback:
-		return fuseBytes(tokens)
-	case decFuse:
-		return []string{strings.Join(tokens, "")}
-	case decReplace:
-		for i, s := range tokens {
-			tokens[i] = strings.ReplaceAll(s, d.pattern, d.content)
-		}
-	case decStrip:
-		for i, s := range tokens {
-			for n := 0; n < d.start && strings.HasPrefix(s, d.content); n++ {
-				s = s[len(d.content):]
-			}
-			for n := 0; n < d.stop && strings.HasSuffix(s, d.content); n++ {
-				s = s[:len(s)-len(d.content)]
-			}
-			tokens[i] = s
-		}
-	case decMetaspace:
-		for i, s := range tokens {
-			by := " "
-			if i == 0 && d.dropFirst {
-				by = ""
-			}
-			tokens[i] = strings.ReplaceAll(s, d.content, by)
-		}
-	}
-	return tokens
-}
-
-// fuseBytes joins runs of <0xNN> tokens: the text they spell if it is valid
-// UTF-8, else one U+FFFD for each.
-func fuseBytes(tokens []string) []string {
-	out := make([]string, 0, len(tokens))
-	var run []byte
-	flush := func() {
-		if utf8.Valid(run) {
-			out = append(out, string(run))
-		} else {
-			out = append(out, slices.Repeat([]string{"\uFFFD"}, len(run))...)
-		}
-		run = run[:0]
-	}
-	for _, s := range tokens {
-		if b, ok := byteToken(s); ok {
-			run = append(run, b)
-			continue
-		}
-		if len(run) > 0 {
-			flush()
-		}
-		out = append(out, s)
-	}
-	if len(run) > 0 {
-		flush()
-	}
-	return out
 }
 
 // byteToken returns the byte that a token such as <0x0A> spells. Hexadecimal

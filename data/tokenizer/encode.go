@@ -1,16 +1,17 @@
 package tokenizer
 
-import (
-	"strings"
-	"unicode/utf8"
-)
+import "unicode/utf8"
 
 // mode is what Encode and EncodeSpecial differ in: which added tokens are
 // recognised, and whether merges may make control tokens.
 type mode struct {
 	raw        *matcher // added tokens found before normalisation; nil: none
 	normalized *matcher // added tokens found after it; nil: none
-	model      *bpe
+
+	forced *matcher // added tokens that the model itself finds, for EncodeMarked
+
+	normalizers []normalizer
+	model       model
 }
 
 // Encode appends the ids of text to dst. The text is plain: the strings of
@@ -51,7 +52,7 @@ func (t *Tokenizer) encode(dst []int32, text string, m *mode) []int32 {
 			dst = append(dst, a.id)
 			return
 		}
-		s = normalize(t.uni, t.normalizers, s)
+		s = normalize(t.uni, m.normalizers, s)
 		m.normalized.split(t.uni, s, func(s string, at int, a *addedToken) {
 			if a != nil {
 				dst = append(dst, a.id)
@@ -65,15 +66,18 @@ func (t *Tokenizer) encode(dst []int32, text string, m *mode) []int32 {
 }
 
 // pieces runs the remaining pre-tokenizers on s and encodes what they yield.
-func (t *Tokenizer) pieces(e *encoder, dst []int32, steps []preTokenizer, s string, atStart bool, m *bpe) []int32 {
+func (t *Tokenizer) pieces(e *encoder, dst []int32, steps []preTokenizer, s string, atStart bool, m model) []int32 {
 	if len(steps) == 0 {
+		if t.mapped {
+			s = fromByteLevel(s)
+		}
 		return m.piece(e, dst, s)
 	}
-	if p := &steps[0]; len(steps) == 1 && p.split != nil && !p.prefixSpace {
+	if p := &steps[0]; len(steps) == 1 && p.split != nil && !p.prefixSpace && !t.mapped {
 		// Every byte-level tokenizer of the GPT-2, Llama-3 and Qwen families.
 		for i := 0; i < len(s); {
 			j := p.split(t.uni, s, i)
-			dst = m.word(e, dst, s[i:j])
+			dst = m.piece(e, dst, s[i:j])
 			i = j
 		}
 		return dst
@@ -82,56 +86,4 @@ func (t *Tokenizer) pieces(e *encoder, dst []int32, steps []preTokenizer, s stri
 		dst = t.pieces(e, dst, steps[1:], piece, atStart, m)
 	})
 	return dst
-}
-
-// toValidUTF8 replaces each maximal subpart of an ill-formed sequence by
-// U+FFFD (The Unicode Standard, section 3.9), as Rust's from_utf8_lossy does;
-// strings.ToValidUTF8 would put one for a whole run.
-func toValidUTF8(s string) string {
-	var b strings.Builder
-	b.Grow(len(s) + 8)
-	for s != "" {
-		r, n := utf8.DecodeRuneInString(s)
-		if r == utf8.RuneError && n == 1 {
-			n = invalidPrefix(s)
-		}
-		if r == utf8.RuneError {
-			b.WriteRune(utf8.RuneError)
-		} else {
-			b.WriteString(s[:n])
-		}
-		s = s[n:]
-	}
-	return b.String()
-}
-
-// invalidPrefix returns the length of the maximal subpart of an ill-formed
-// sequence at the start of s: the longest prefix of some well-formed sequence,
-// at least one byte.
-func invalidPrefix(s string) int {
-	need, lo, hi := 0, byte(0x80), byte(0xBF)
-	switch b := s[0]; {
-	case b >= 0xC2 && b <= 0xDF:
-		need = 1
-	case b >= 0xE0 && b <= 0xEF:
-		need = 2
-		if b == 0xE0 {
-			lo = 0xA0
-		} else if b == 0xED {
-			hi = 0x9F
-		}
-	case b >= 0xF0 && b <= 0xF4:
-		need = 3
-		if b == 0xF0 {
-			lo = 0x90
-		} else if b == 0xF4 {
-			hi = 0x8F
-		}
-	}
-	n := 1
-	for n <= need && n < len(s) && lo <= s[n] && s[n] <= hi {
-		n++
-		lo, hi = 0x80, 0xBF
-	}
-	return n
 }

@@ -164,7 +164,10 @@ func FuzzRoundTrip(f *testing.F) {
 // TestLongPieces: pieces of a megabyte are merged in O(n log n), and exactly as
 // the scan for short pieces merges.
 func TestLongPieces(t *testing.T) {
-	const n = 1 << 20
+	n := 1 << 20
+	if testing.Short() {
+		n >>= 3
+	}
 	for _, c := range []struct{ name, tokenizer, text string }{
 		{"one letter", "gpt2", strings.Repeat("a", n)},
 		{"words without spaces", "llama3", strings.Repeat("thequickbrownfox", n/16)},
@@ -174,9 +177,21 @@ func TestLongPieces(t *testing.T) {
 		{"one word of SentencePiece", "phi3", strings.Repeat("a", n)},
 		{"merges across spaces", "across", strings.Repeat("the a b ", n/8)},
 		{"no letters known", "metaspace-first", strings.Repeat("\u4e16", n/3)},
+		{"capitals", "o200k", strings.Repeat("A", n)},
+		{"marks and newlines", "deepseek", strings.Repeat("!\n", n/2)},
+		{"digits one by one", "starcoder", strings.Repeat("7", n)},
+		{"spaces between nothing", "whitespace-metaspace", strings.Repeat(" a", n/2)},
+		{"merged with the next", "split-merged_with_next", strings.Repeat("e", n)},
+		{"a cluster", "precompiled", "e" + strings.Repeat("\u0301", n/2)},
+		{"likeliest pieces", "unigram-bytes", strings.Repeat("the", n/3)},
+		{"unknown run", "unigram", strings.Repeat("\u4e17", n/3)},
+		{"SentencePiece BPE", "spm bpe-bytes", strings.Repeat("the", n/3)},
+		{"SentencePiece parted", "spm bpe-unused", strings.Repeat("the ", n/16)},
+		{"SentencePiece spaces", "spm unigram", strings.Repeat(" ", n) + "x"},
+		{"no tokens but nearly", "spm unigram-user", strings.Repeat("<user", n/5)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			tok := goldenTokenizer(t, c.tokenizer)
+			tok := anyTokenizers(t)[c.tokenizer]
 			start := time.Now()
 			ids := tok.Encode(nil, c.text)
 			took := time.Since(start)
@@ -193,7 +208,7 @@ func TestLongPieces(t *testing.T) {
 
 func TestHeapMergesLikeScan(t *testing.T) {
 	tok := goldenTokenizer(t, "llama3")
-	m := tok.plain.model
+	m := tok.plain.model.(*bpe)
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 2000 {
 		var b strings.Builder
@@ -270,17 +285,9 @@ func BenchmarkEncode(b *testing.B) {
 	for _, s := range texts {
 		n += len(s)
 	}
-	for _, c := range []struct {
-		name string
-		load func(testing.TB) *Tokenizer
-	}{
-		{"gpt2", func(t testing.TB) *Tokenizer { return loadShared(t, "gpt2") }},
-		{"llama2", func(t testing.TB) *Tokenizer { return loadShared(t, "llama2") }},
-		{"llama3", loadLlama3},
-		{"qwen", loadQwen},
-	} {
-		b.Run(c.name, func(b *testing.B) {
-			tok := c.load(b)
+	for _, file := range []string{"gpt2", "llama2", "llama3", "qwen", "mistral/tokenizer.model.v3"} {
+		b.Run(file, func(b *testing.B) {
+			tok := loadShared(b, file)
 			var ids []int32
 			b.SetBytes(int64(n))
 			b.ReportAllocs()
@@ -324,10 +331,14 @@ func BenchmarkDecode(b *testing.B) {
 }
 
 func BenchmarkLoad(b *testing.B) {
-	path := testdata.Shared(b, "tokenizers/gpt2/tokenizer.json.gz")
-	for b.Loop() {
-		if _, err := Load(path); err != nil {
-			b.Fatal(err)
-		}
+	for _, file := range []string{"gpt2/tokenizer.json.gz", "llama3/tokenizer.model.gz", "qwen/qwen.tiktoken.gz", "llama2/tokenizer.model"} {
+		b.Run(file, func(b *testing.B) {
+			path := testdata.Shared(b, "tokenizers/"+file)
+			for b.Loop() {
+				if _, err := Load(path); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }

@@ -48,8 +48,23 @@ var loadGolden = sync.OnceValues(func() (*goldenFile, error) {
 		return nil, err
 	}
 	g := new(goldenFile)
-	return g, json.NewDecoder(z).Decode(g)
+	if err := json.NewDecoder(z).Decode(g); err != nil {
+		return nil, err
+	}
+	for _, c := range g.Cases {
+		fillPlain(c.Plain, c.Special)
+	}
+	return g, nil
 })
+
+// fillPlain completes lists that are null where they equal the others.
+func fillPlain(plain, special [][]int32) {
+	for i := range plain {
+		if plain[i] == nil {
+			plain[i] = special[i]
+		}
+	}
+}
 
 func golden(t testing.TB) *goldenFile {
 	t.Helper()
@@ -92,9 +107,10 @@ func TestGolden(t *testing.T) {
 			}
 			bad := 0
 			for i, text := range g.Texts {
-				if got := tok.Encode(nil, text); !slices.Equal(got, c.Plain[i]) {
+				want := c.Plain[i]
+				if got := tok.Encode(nil, text); !slices.Equal(got, want) {
 					bad++
-					t.Errorf("Encode(%q) = %v, want %v", text, tok.names(got), tok.names(c.Plain[i]))
+					t.Errorf("Encode(%q) = %v, want %v", text, tok.names(got), tok.names(want))
 				}
 				if got := tok.EncodeSpecial(nil, text); !slices.Equal(got, c.Special[i]) {
 					bad++

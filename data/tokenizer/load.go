@@ -20,52 +20,184 @@ import (
 // (256,000 tokens) have 35 MB.
 const maxFile = 256 << 20
 
-// Load reads a tokenizer.json, gzip-compressed or not, and the
-// tokenizer_config.json beside it when there is one (for BOS and EOS only).
-// What is malformed or not supported is a [specstream.InputError].
+// Load reads a tokenizer: a tokenizer.json, a SentencePiece model
+// (tokenizer.model), a file of tiktoken ranks (*.tiktoken, Llama-3's
+// tokenizer.model), GPT-2's vocab.json, which needs merges.txt beside it, or a
+// folder with one of these; all but folders may be gzip-compressed. What a file
+// is shows in its content, not in its name. The tokenizer_config.json beside it,
+// when there is one, names BOS and EOS and, for files that lack them, special
+// tokens and the family. What is malformed or not supported is a
+// [specstream.InputError].
 func Load(path string) (*Tokenizer, error) {
-	f, err := os.Open(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, &specstream.InputError{File: path, Reason: "no such tokenizer file", Hint: "give the path of a Hugging Face tokenizer.json"}
-	}
-	if err != nil {
-		return nil, fmt.Errorf("open tokenizer: %w", err)
-	}
-	defer f.Close()
-	t, err := Parse(path, f)
-	if err != nil {
-		return nil, err
-	}
-	config := filepath.Join(filepath.Dir(path), configName)
-	b, err := os.ReadFile(config)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-	case err != nil:
-		return nil, fmt.Errorf("read tokenizer config: %w", err)
-	default:
-		if err := t.readConfig(config, b); err != nil {
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		if path, err = findTokenizer(path); err != nil {
 			return nil, err
 		}
 	}
-	return t, nil
+	b, err := openFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, &specstream.InputError{
+			File: path, Reason: "no such tokenizer file",
+			Hint: "give the path of a tokenizer.json, a SentencePiece model, a file of tiktoken ranks or their folder",
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	dir := filepath.Dir(path)
+	c, err := loadConfig(filepath.Join(dir, configName))
+	if err != nil {
+		return nil, err
+	}
+	var f *family
+	if contentOf(b) == contentVocab {
+		merges, err := findMerges(path)
+		if err != nil {
+			return nil, err
+		}
+		if b, f, err = vocabFile(path, b, merges, c); err != nil {
+			return nil, err
+		}
+	}
+	return parse(path, b, c, f)
 }
 
-// Parse reads a tokenizer.json, gzip-compressed or not, from r. The name stands
-// for it in errors.
+// tokenizerFiles are the names that Load looks for in a folder, in this order,
+// each plain or with .gz.
+var tokenizerFiles = []string{"tokenizer.json", "tokenizer.model", "*.tiktoken", "*.model", "vocab.json", "encoder.json", "gpt2-vocab.json"}
+
+func findTokenizer(dir string) (string, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return "", fmt.Errorf("look for a tokenizer: %w", err)
+	}
+	for _, pattern := range tokenizerFiles {
+		var found []string
+		for _, e := range entries {
+			ok, err := filepath.Match(pattern, strings.TrimSuffix(e.Name(), ".gz"))
+			if err != nil {
+				return "", fmt.Errorf("look for a tokenizer: %w", err)
+			}
+			if ok && !e.IsDir() {
+				found = append(found, e.Name())
+			}
+		}
+		switch {
+		case len(found) == 1, len(found) > 1 && !strings.Contains(pattern, "*"):
+			return filepath.Join(dir, found[0]), nil
+		case len(found) > 1:
+			return "", &specstream.InputError{File: dir, Reason: fmt.Sprintf("has %d tokenizers: %s", len(found), strings.Join(found, ", ")), Hint: "name one of the files"}
+		}
+	}
+	return "", &specstream.InputError{File: dir, Reason: "has no tokenizer", Hint: "want one of " + strings.Join(tokenizerFiles, ", ")}
+}
+
+// Parse reads a tokenizer from r as [Load] does from one file, without anything
+// beside it. The name stands for it in errors.
 func Parse(name string, r io.Reader) (*Tokenizer, error) {
 	b, err := readFile(name, r)
 	if err != nil {
 		return nil, err
 	}
-	l := &loader{name: name, t: &Tokenizer{
-		uni:    tables(),
-		digest: specstream.DigestBytes(b),
-		raw:    b,
-	}}
-	if err := l.load(b); err != nil {
-		return nil, err
+	return parse(name, b, nil, nil)
+}
+
+// content is what a file holds.
+type content uint8
+
+const (
+	contentJSON  content = iota // tokenizer.json
+	contentVocab                // vocab.json
+	contentRanks                // tiktoken ranks
+	contentSPM                  // SentencePiece model
+)
+
+func contentOf(b []byte) content {
+	trimmed := bytes.TrimLeft(b, " \t\r\n")
+	if len(trimmed) == 0 {
+		return contentJSON
+	}
+	if trimmed[0] == '{' {
+		// A SentencePiece model can begin with "\n{", but not like an object.
+		switch next := bytes.TrimLeft(trimmed[1:], " \t\r\n"); {
+		case len(next) > 0 && next[0] != '"' && next[0] != '}':
+			if b[0] == '\n' {
+				return contentSPM
+			}
+		case isVocab(trimmed):
+			return contentVocab
+		}
+		return contentJSON
+	}
+	if b[0] == 0x0A && (len(b) < 2 || trimmed[0] != '[') {
+		return contentSPM
+	}
+	if isRanks(b) {
+		return contentRanks
+	}
+	return contentJSON
+}
+
+// isVocab reports whether an object's first value is a number: vocab.json maps
+// tokens to ids.
+func isVocab(b []byte) bool {
+	d := json.NewDecoder(bytes.NewReader(b))
+	for range 2 { // the brace and the first key
+		if _, err := d.Token(); err != nil {
+			return false
+		}
+	}
+	v, err := d.Token()
+	_, number := v.(float64)
+	return err == nil && number
+}
+
+// parse builds the tokenizer that b holds; c is the configuration beside it and
+// f the family that b was made for, both nil when there is none.
+func parse(name string, b []byte, c *config, f *family) (*Tokenizer, error) {
+	l := &loader{name: name, t: &Tokenizer{uni: tables()}}
+	var extra []*addedToken
+	switch contentOf(b) {
+	case contentVocab:
+		return nil, &specstream.InputError{File: name, Reason: "a vocabulary without merges", Hint: "load it from a folder that has merges.txt beside it"}
+	case contentSPM:
+		if c != nil {
+			extra = c.added
+		}
+		if err := l.loadSPM(b, extra); err != nil {
+			return nil, err
+		}
+		l.t.file = "tokenizer.model"
+	case contentRanks:
+		var err error
+		if b, f, err = ranksFile(name, b, c); err != nil {
+			return nil, err
+		}
+		fallthrough
+	default:
+		if err := l.load(b); err != nil {
+			return nil, err
+		}
+		l.t.file = "tokenizer.json"
+	}
+	l.t.raw = b
+	l.t.setDigest()
+	l.t.useFamily(f)
+	if c != nil {
+		if err := l.t.useConfig(c); err != nil {
+			return nil, err
+		}
 	}
 	return l.t, nil
+}
+
+func openFile(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("open tokenizer: %w", err)
+	}
+	defer f.Close()
+	return readFile(path, f)
 }
 
 func readFile(name string, r io.Reader) ([]byte, error) {
@@ -96,6 +228,8 @@ type loader struct {
 	name  string
 	t     *Tokenizer
 	added []*addedToken
+
+	normalizers []normalizer
 }
 
 // bad returns an InputError about one field.
@@ -107,7 +241,7 @@ func (l *loader) bad(field, format string, args ...any) error {
 func (l *loader) unsupported(field, format string, args ...any) error {
 	return &specstream.InputError{
 		File: l.name, Field: field, Reason: fmt.Sprintf(format, args...) + " is not supported",
-		Hint: "byte-level BPE (GPT-2, Llama-3, Qwen) and SentencePiece-style BPE with byte fallback (Llama-2, Phi-3) are",
+		Hint: "BPE and Unigram models with the usual normalizers, pre-tokenizers and decoders are",
 	}
 }
 
@@ -156,9 +290,7 @@ func (l *loader) load(b []byte) error {
 	if err := l.index(spec); err != nil {
 		return err
 	}
-	if err := l.buildModes(spec); err != nil {
-		return err
-	}
+	l.buildModes(spec)
 	l.t.bos = l.t.conventional(conventionalBOS)
 	l.t.eos = l.t.conventional(conventionalEOS)
 	return nil
@@ -279,15 +411,16 @@ func escaped(b []byte) int {
 }
 
 // index builds the tables by id: tokens, how they decode, which are special.
-func (l *loader) index(spec *modelSpec) error {
+func (l *loader) index(spec modelSpec) error {
 	t := l.t
 	highest := int32(-1)
-	count := len(spec.vocab)
-	for _, id := range spec.vocab {
+	vocab := spec.vocabulary()
+	count := len(vocab)
+	for _, id := range vocab {
 		highest = max(highest, id)
 	}
 	for _, a := range l.added {
-		if _, ok := spec.vocab[a.content]; !ok {
+		if _, ok := vocab[a.content]; !ok {
 			count++
 		}
 		highest = max(highest, a.id)
@@ -299,7 +432,7 @@ func (l *loader) index(spec *modelSpec) error {
 	t.tokens, t.decodeAs = make([]string, n), make([]string, n)
 	t.present, t.skip = make([]bool, n), make([]bool, n)
 	t.ids = make(map[string]int32, count)
-	for s, id := range spec.vocab {
+	for s, id := range vocab {
 		if t.present[id] {
 			return l.bad("model.vocab", "%q and %q both have id %d", min(s, t.tokens[id]), max(s, t.tokens[id]), id)
 		}

@@ -1,16 +1,30 @@
 package tokenizer
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/specstream/specstream"
 )
 
-// modelSpec is the "model" of a file.
-type modelSpec struct {
+// modelSpec is the model of a file before it is built. It is built twice where
+// Encode must not make control tokens that EncodeSpecial may.
+type modelSpec interface {
+	// vocabulary returns the ids of tokens as the file spells them.
+	vocabulary() map[string]int32
+	// build makes the model. Nothing in a text gives an id that forbidden
+	// reports; nil forbids none.
+	build(forbidden func(id int32) bool) model
+	// makes reports whether plain characters can give one of the ids.
+	makes(ids map[int32]bool) bool
+}
+
+// bpeSpec is a byte-pair-encoding model.
+type bpeSpec struct {
 	vocab        map[string]int32
 	merges       []mergeSpec // in order of rank
 	byteLevel    bool
@@ -23,21 +37,28 @@ type modelSpec struct {
 // mergeSpec is one merge by ids.
 type mergeSpec struct{ left, right, product int32 }
 
-func (l *loader) parseModel(b json.RawMessage, byteLevel bool) (*modelSpec, error) {
+func (l *loader) parseModel(b json.RawMessage, byteLevel bool) (modelSpec, error) {
 	m, err := l.object("model", b)
 	if err != nil {
 		return nil, err
 	}
-	if v, ok := m["type"]; ok { // files of 2019 and 2020 have none
-		var kind string
+	kind := "BPE" // files of 2019 and 2020 have none
+	if v, ok := m["type"]; ok {
 		if err := l.value("model.type", v, &kind); err != nil {
 			return nil, err
 		}
-		if kind != "BPE" {
-			return nil, l.unsupported("model.type", "model type %q", kind)
-		}
 	}
-	s := &modelSpec{byteLevel: byteLevel, unk: -1}
+	switch kind {
+	case "BPE":
+		return l.parseBPE(m, byteLevel)
+	case "Unigram":
+		return l.parseUnigram(m, byteLevel)
+	}
+	return nil, l.unsupported("model.type", "model type %q", kind)
+}
+
+func (l *loader) parseBPE(m map[string]json.RawMessage, byteLevel bool) (modelSpec, error) {
+	s := &bpeSpec{byteLevel: byteLevel, unk: -1}
 	var (
 		dropout        float64
 		unk            nullable
@@ -49,17 +70,8 @@ func (l *loader) parseModel(b json.RawMessage, byteLevel bool) (*modelSpec, erro
 		"end_of_word_suffix": &suffix, "fuse_unk": &s.fuseUnk, "byte_fallback": &s.fallback,
 		"ignore_merges": &s.ignoreMerges, "vocab": &s.vocab, "merges": &merges,
 	}
-	for name, v := range m {
-		p, ok := into[name]
-		if !ok {
-			return nil, l.unsupported("model."+name, "this setting of BPE")
-		}
-		if p == nil || isNull(v) {
-			continue
-		}
-		if err := l.value("model."+name, v, p); err != nil {
-			return nil, err
-		}
+	if err := l.settings("BPE", m, into); err != nil {
+		return nil, err
 	}
 	switch {
 	case dropout != 0:
@@ -88,15 +100,38 @@ func (l *loader) parseModel(b json.RawMessage, byteLevel bool) (*modelSpec, erro
 		}
 		s.unk = id
 	}
-	return s, nil
+	return s, l.checkUnknown(s)
 }
 
+// settings decodes the members of a model, which must be among those known.
+func (l *loader) settings(kind string, m map[string]json.RawMessage, into map[string]any) error {
+	for name, v := range m {
+		p, ok := into[name]
+		if !ok {
+			return l.unsupported("model."+name, "this setting of %s", kind)
+		}
+		if p == nil || isNull(v) {
+			continue
+		}
+		if err := l.value("model."+name, v, p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *bpeSpec) vocabulary() map[string]int32 { return s.vocab }
+
 // parseMerges reads merges in either form: ["a b", …] or [["a","b"], …].
-func (l *loader) parseMerges(s *modelSpec, b json.RawMessage) error {
+func (l *loader) parseMerges(s *bpeSpec, b json.RawMessage) error {
 	const field = "model.merges"
 	var lines []string
 	var pairs [][]string
-	if json.Unmarshal(b, &lines) == nil {
+	first := bytes.TrimLeft(b, "[ \t\r\n")
+	if len(first) > 0 && first[0] == '"' && bytes.Count(b[:len(b)-len(first)], []byte("[")) == 1 {
+		if err := l.value(field, b, &lines); err != nil {
+			return err
+		}
 		pairs = make([][]string, 0, len(lines))
 		for _, line := range lines {
 			if strings.HasPrefix(line, "#version") {
@@ -143,7 +178,7 @@ func (l *loader) badMerge(i int, format string, args ...any) error {
 // spaces (conversions that turned no-break spaces into spaces have such lines,
 // and Hugging Face refuses them), it is cut at the one place that leaves tokens
 // on both sides and joined; without exactly one the line is refused.
-func (s *modelSpec) cutMerge(line string) (left, right string, err error) {
+func (s *bpeSpec) cutMerge(line string) (left, right string, err error) {
 	if strings.Count(line, " ") == 1 {
 		left, right, _ = strings.Cut(line, " ")
 		return left, right, nil
@@ -171,17 +206,14 @@ func (s *modelSpec) cutMerge(line string) (left, right string, err error) {
 	return "", "", fmt.Errorf("can be cut in %d ways", found)
 }
 
-// build makes the model. No symbol, merge or whole piece gives an id that
-// forbidden reports; nil forbids none.
-func (s *modelSpec) build(forbidden func(id int32) bool) *bpe {
-	allowed := func(id int32) bool { return forbidden == nil || !forbidden(id) }
+// symbols begins a model with the ids of single characters and bytes.
+func (s *bpeSpec) symbols(allowed func(id int32) bool) *bpe {
 	m := &bpe{
-		merges:    newMergeTable(len(s.merges)),
 		byteLevel: s.byteLevel,
 		fallback:  s.fallback,
 		unk:       s.unk,
 		fuseUnk:   s.fuseUnk,
-		chars:     make(map[rune]int32),
+		chars:     newRuneTable(),
 		cutMeta:   true,
 	}
 	for i := range m.bytes {
@@ -203,7 +235,7 @@ func (s *modelSpec) build(forbidden func(id int32) bool) *bpe {
 		case n == len(token) && n > 0 && r < utf8.RuneSelf:
 			m.ascii[r] = id
 		case n == len(token) && n > 0:
-			m.chars[r] = id
+			m.chars.put(r, id)
 		case !s.byteLevel && s.fallback:
 			// Hugging Face looks for upper-case digits only.
 			if b, ok := byteToken(token); ok && token == fmt.Sprintf("<0x%02X>", b) {
@@ -211,7 +243,14 @@ func (s *modelSpec) build(forbidden func(id int32) bool) *bpe {
 			}
 		}
 	}
-	if _, ok := m.chars['▁']; !ok {
+	return m
+}
+
+func (s *bpeSpec) build(forbidden func(id int32) bool) model {
+	allowed := func(id int32) bool { return forbidden == nil || !forbidden(id) }
+	m := s.symbols(allowed)
+	m.merges = newMergeTable(len(s.merges))
+	if m.chars.id('▁') < 0 {
 		m.cutMeta = false // unknown characters may fuse across a cut
 	}
 	strs := make(map[int32]string, len(s.vocab))
@@ -222,11 +261,16 @@ func (s *modelSpec) build(forbidden func(id int32) bool) *bpe {
 		if !allowed(p.product) {
 			continue
 		}
-		pair := pairOf(p.left, p.right)
 		// A repeated pair keeps its last rank, as in Hugging Face.
-		*m.merges.find(pair) = mergeSlot{pair: pair, rank: int32(rank), id: p.product}
+		m.merges.put(pairOf(p.left, p.right), int32(rank), p.product)
 		if !s.byteLevel && m.cutMeta && crossesMeta(strs[p.product]) {
 			m.cutMeta = false
+		}
+	}
+	if s.byteLevel && !slices.Contains(m.bytes[:], -1) {
+		m.bytePairs = make([]int32, 1<<16)
+		for i := range m.bytePairs {
+			m.bytePairs[i], _ = m.merges.merge(m.bytes[i>>8], m.bytes[i&0xff])
 		}
 	}
 	if s.ignoreMerges {
@@ -243,6 +287,7 @@ func (s *modelSpec) build(forbidden func(id int32) bool) *bpe {
 				token = raw
 			}
 			m.words[token] = id
+			m.longest = max(m.longest, len(token))
 		}
 	}
 	return m
@@ -263,105 +308,8 @@ func crossesMeta(token string) bool {
 	return false
 }
 
-func (l *loader) loadAdded(b json.RawMessage, spec *modelSpec) error {
-	if isNull(b) {
-		return nil
-	}
-	var items []struct {
-		ID         *int32
-		Content    string
-		SingleWord bool `json:"single_word"`
-		Lstrip     bool
-		Rstrip     bool
-		Normalized bool
-		Special    bool
-	}
-	if err := l.value("added_tokens", b, &items); err != nil {
-		return err
-	}
-	byContent := make(map[string]*addedToken, len(items))
-	patterns := make(map[string]string, len(items))
-	// Hugging Face gives tokens that the model lacks the ids after its own, in
-	// order, whatever the file says.
-	next := int32(len(spec.vocab))
-	for i, it := range items {
-		field := fmt.Sprintf("added_tokens[%d]", i)
-		switch {
-		case it.ID == nil:
-			return l.bad(field+".id", "missing")
-		case it.Content == "":
-			return l.bad(field+".content", "missing or empty")
-		case byContent[it.Content] != nil:
-			return l.bad(field+".content", "%q is there twice", it.Content)
-		}
-		want, ok := spec.vocab[it.Content]
-		if !ok {
-			want = next
-			next++
-		}
-		if *it.ID != want {
-			return &specstream.InputError{
-				File: l.name, Field: field + ".id",
-				Reason: fmt.Sprintf("%q has id %d, where Hugging Face's library would load it as %d", it.Content, *it.ID, want),
-				Hint:   "add the tokens that are missing in between, or correct the id",
-			}
-		}
-		a := &addedToken{
-			id: want, content: it.Content, pattern: it.Content, singleWord: it.SingleWord,
-			lstrip: it.Lstrip, rstrip: it.Rstrip, normalized: it.Normalized, special: it.Special,
-		}
-		if a.normalized {
-			a.pattern = normalize(l.t.uni, l.t.normalizers, a.content)
-		}
-		// Tokens with one pattern would be one entry of the automaton.
-		key := fmt.Sprint(a.normalized, a.pattern)
-		if other, ok := patterns[key]; ok || a.pattern == "" {
-			return l.bad(field+".content", "%q is recognised as %q, like %q", a.content, a.pattern, other)
-		}
-		patterns[key] = a.content
-		byContent[a.content] = a
-		l.added = append(l.added, a)
-	}
-	return nil
-}
-
-// buildModes makes the matchers and models of Encode and EncodeSpecial.
-func (l *loader) buildModes(spec *modelSpec) error {
-	t := l.t
-	control := make(map[int32]bool)
-	var plain []*addedToken
-	for _, a := range l.added {
-		switch {
-		case a.onlySpace(t.uni):
-			plain = append(plain, a)
-		case a.special:
-			control[a.id] = true
-		}
-	}
-	t.special = newMode(l.added, spec.build(nil))
-	model := t.special.model
-	if spec.makes(control) {
-		model = spec.build(func(id int32) bool { return control[id] })
-	}
-	t.plain = newMode(plain, model)
-	return l.checkUnknown(spec)
-}
-
-func newMode(tokens []*addedToken, m *bpe) mode {
-	var raw, normalized []*addedToken
-	for _, a := range tokens {
-		if a.normalized {
-			normalized = append(normalized, a)
-		} else {
-			raw = append(raw, a)
-		}
-	}
-	return mode{raw: newMatcher(raw), normalized: newMatcher(normalized), model: m}
-}
-
-// makes reports whether plain characters can give one of the ids: as a
-// character, as the product of a merge, or as a whole piece.
-func (s *modelSpec) makes(ids map[int32]bool) bool {
+// makes: as a character, as the product of a merge, or as a whole piece.
+func (s *bpeSpec) makes(ids map[int32]bool) bool {
 	for _, m := range s.merges {
 		if ids[m.product] {
 			return true
@@ -377,11 +325,11 @@ func (s *modelSpec) makes(ids map[int32]bool) bool {
 
 // checkUnknown refuses models that could meet a character they have no id for.
 // Hugging Face would drop such characters from the text without a word.
-func (l *loader) checkUnknown(spec *modelSpec) error {
-	m := l.t.plain.model
-	if m.unk >= 0 {
+func (l *loader) checkUnknown(s *bpeSpec) error {
+	if s.unk >= 0 {
 		return nil
 	}
+	m := s.symbols(func(int32) bool { return true })
 	if !m.byteLevel && !m.fallback {
 		return l.bad("model.unk_token", "missing, and there is no byte_fallback: unknown characters would vanish")
 	}

@@ -1,7 +1,6 @@
 package tokenizer
 
 import (
-	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -9,182 +8,134 @@ import (
 // normalizer is one step of a tokenizer's normalizer.
 type normalizer struct {
 	kind             normalizerKind
-	pattern, content string // Replace: from, to; Prepend: content
+	pattern, content string    // Replace: from, to; Prepend: content
+	regex            *regex    // Replace: instead of pattern
+	left, right      bool      // Strip
+	chars            *charsmap // Precompiled
+	spm              *spmNormalizer
 }
 
 type normalizerKind uint8
 
 const (
 	normNFC normalizerKind = iota
+	normNFD
+	normNFKC
+	normNFKD
+	normLowercase
 	normPrepend
 	normReplace
+	normStrip
+	normStripAccents
+	normNmt
+	normPrecompiled
+	normSentencePiece
 )
 
 // normalize applies the steps in order to one segment of text.
 func normalize(u *unicodeTables, steps []normalizer, s string) string {
-	for _, n := range steps {
-		switch n.kind {
-		case normNFC:
-			s = normalizeNFC(u, s)
-		case normPrepend:
-			if s != "" {
-				s = n.content + s
-			}
-		case normReplace:
-			s = strings.ReplaceAll(s, n.pattern, n.content)
-		}
+	for i := range steps {
+		s = steps[i].apply(u, s)
 	}
 	return s
 }
 
-// Algorithmic Hangul composition (The Unicode Standard, section 3.12).
-const (
-	hangulS      = 0xAC00
-	hangulL      = 0x1100
-	hangulV      = 0x1161
-	hangulT      = 0x11A7 // one before the first trailing consonant
-	hangulLCount = 19
-	hangulVCount = 21
-	hangulTCount = 28
-	hangulSCount = hangulLCount * hangulVCount * hangulTCount
-)
-
-// normalizeNFC returns s in Unicode Normalization Form C (UAX #15) by the
-// tables of [NormalizationVersion]. Unlike golang.org/x/text/unicode/norm it
-// does not cut long runs of combining marks (the Stream-Safe Text Format), and
-// neither does Hugging Face.
-func normalizeNFC(u *unicodeTables, s string) string {
-	i := nextActive(u, s, 0)
-	if i == len(s) {
-		return s
-	}
-	var b strings.Builder
-	b.Grow(len(s) + len(s)/8)
-	done := 0
-	var buf []rune
-	for i < len(s) {
-		// The character before an active one is a starter that may compose
-		// with it; the first inactive character after it starts anew.
-		start := i
-		if i > done {
-			_, n := u.before(s, i)
-			start = i - n
+func (n *normalizer) apply(u *unicodeTables, s string) string {
+	switch n.kind {
+	case normNFC:
+		return normalizeNFC(u, s)
+	case normNFD:
+		return u.normalForm(s, false, false)
+	case normNFKC:
+		return u.normalForm(s, true, true)
+	case normNFKD:
+		return u.normalForm(s, true, false)
+	case normLowercase:
+		return u.lowercase(s)
+	case normPrepend:
+		if s != "" {
+			return n.content + s
 		}
-		end := i
-		for end < len(s) {
-			c, n := u.at(s, end)
-			if c&classActive == 0 {
-				break
+	case normReplace:
+		if n.regex != nil {
+			return n.regex.replaceAll(s, n.content)
+		}
+		return strings.ReplaceAll(s, n.pattern, n.content)
+	case normStrip:
+		return u.strip(s, n.left, n.right)
+	case normStripAccents:
+		return strings.Map(func(r rune) rune {
+			if u.classOf(r)&classMark != 0 {
+				return -1
 			}
-			end += n
+			return r
+		}, s)
+	case normNmt:
+		return strings.Map(nmtRune, s)
+	case normPrecompiled:
+		return n.chars.normalize(u, s)
+	case normSentencePiece:
+		return n.spm.normalize(s)
+	}
+	return s
+}
+
+// lowercase maps each character by itself: a final sigma is one like any other.
+func (u *unicodeTables) lowercase(s string) string {
+	var b strings.Builder
+	done := 0
+	for i, r := range s {
+		if r < utf8.RuneSelf {
+			if r < 'A' || r > 'Z' {
+				continue
+			}
+			b.WriteString(s[done:i])
+			b.WriteByte(byte(r) | 0x20)
+			done = i + 1
+			continue
 		}
-		b.WriteString(s[done:start])
-		buf = buf[:0]
-		for _, r := range s[start:end] {
-			buf = u.decompose(buf, r)
+		to, ok := u.lower[r]
+		if !ok {
+			continue
 		}
-		u.reorder(buf)
-		for _, r := range u.recompose(buf) {
+		b.WriteString(s[done:i])
+		for _, r := range to {
 			b.WriteRune(r)
 		}
-		done = end
-		i = nextActive(u, s, end)
+		done = i + utf8.RuneLen(r)
+	}
+	if done == 0 {
+		return s
 	}
 	b.WriteString(s[done:])
 	return b.String()
 }
 
-// nextActive returns the index of the first active character of s from i on.
-func nextActive(u *unicodeTables, s string, i int) int {
-	for i < len(s) {
-		if s[i] < utf8.RuneSelf { // no ASCII character is active
-			i++
-			continue
-		}
-		c, n := u.at(s, i)
-		if c&classActive != 0 {
-			return i
-		}
-		i += n
+// strip removes white space at the ends.
+func (u *unicodeTables) strip(s string, left, right bool) string {
+	if left {
+		end, _ := u.runOfSpace(s, 0)
+		s = s[end:]
 	}
-	return i
+	for right && s != "" {
+		c, n := u.before(s, len(s))
+		if c&classSpace == 0 {
+			break
+		}
+		s = s[:len(s)-n]
+	}
+	return s
 }
 
-// decompose appends the full canonical decomposition of r.
-func (u *unicodeTables) decompose(dst []rune, r rune) []rune {
-	if s := r - hangulS; 0 <= s && s < hangulSCount {
-		dst = append(dst, hangulL+s/(hangulVCount*hangulTCount), hangulV+s/hangulTCount%hangulVCount)
-		if t := s % hangulTCount; t > 0 {
-			dst = append(dst, hangulT+t)
-		}
-		return dst
+// nmtRune is the normalizer named Nmt: control characters go, other characters
+// of no width or odd width become spaces.
+func nmtRune(r rune) rune {
+	switch {
+	case r >= 0x01 && r <= 0x08, r == 0x0B, r >= 0x0E && r <= 0x1F, r == 0x7F, r == 0x8F, r == 0x9F:
+		return -1
+	case r == '\t', r == '\n', r == '\f', r == '\r', r == 0x1680, r >= 0x200B && r <= 0x200F,
+		r == 0x2028, r == 0x2029, r == 0x2581, r == 0xFEFF, r == 0xFFFD:
+		return ' '
 	}
-	d, ok := u.decomp[r]
-	if !ok {
-		return append(dst, r)
-	}
-	dst = u.decompose(dst, d[0])
-	if d[1] != 0 {
-		dst = u.decompose(dst, d[1])
-	}
-	return dst
-}
-
-// reorder sorts each run of combining marks by class, keeping equals in order.
-func (u *unicodeTables) reorder(rs []rune) {
-	for i := 0; i < len(rs); {
-		if u.ccc[rs[i]] == 0 {
-			i++
-			continue
-		}
-		j, sorted := i+1, true
-		for j < len(rs) {
-			c := u.ccc[rs[j]]
-			if c == 0 {
-				break
-			}
-			sorted = sorted && u.ccc[rs[j-1]] <= c
-			j++
-		}
-		if !sorted {
-			slices.SortStableFunc(rs[i:j], func(a, b rune) int { return int(u.ccc[a]) - int(u.ccc[b]) })
-		}
-		i = j
-	}
-}
-
-// recompose replaces, in place, every starter and the marks that compose with
-// it by their primary composites.
-func (u *unicodeTables) recompose(rs []rune) []rune {
-	out := rs[:0]
-	starter := -1  // index in out of the last starter
-	var last uint8 // class of the last character kept
-	for _, r := range rs {
-		c := u.ccc[r]
-		// A character of the same or a higher class in between blocks it.
-		if starter >= 0 && (starter == len(out)-1 || last < c) {
-			if m, ok := u.pair(out[starter], r); ok {
-				out[starter] = m
-				continue
-			}
-		}
-		if c == 0 {
-			starter = len(out)
-		}
-		last = c
-		out = append(out, r)
-	}
-	return out
-}
-
-// pair returns the primary composite of a and b.
-func (u *unicodeTables) pair(a, b rune) (rune, bool) {
-	if l, v := a-hangulL, b-hangulV; 0 <= l && l < hangulLCount && 0 <= v && v < hangulVCount {
-		return hangulS + (l*hangulVCount+v)*hangulTCount, true
-	}
-	if s, t := a-hangulS, b-hangulT; 0 <= s && s < hangulSCount && s%hangulTCount == 0 && 0 < t && t < hangulTCount {
-		return a + t, true
-	}
-	m, ok := u.compose[[2]rune{a, b}]
-	return m, ok
+	return r
 }

@@ -1,36 +1,46 @@
 package tokenizer
 
-import "strings"
-
-// A splitter returns the end of the piece of s that starts at byte i < len(s).
-// Splitters are hand-written forms of the regular expressions they are named
-// after: linear in the length of s, where a backtracking engine is not.
-type splitter func(u *unicodeTables, s string, i int) int
-
-// The regular expressions with a splitter, as tokenizer.json files spell them.
-const (
-	patternGPT2   = `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`
-	patternLlama3 = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
-	patternQwen   = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
+import (
+	"strings"
+	"unicode/utf8"
 )
-
-// splitters maps supported regular expressions to their splitters. All of them
-// cover every character, so that "Isolated" leaves no gaps between matches.
-var splitters = map[string]splitter{
-	patternGPT2:   splitGPT2,
-	patternLlama3: splitLlama3,
-	patternQwen:   splitQwen,
-}
 
 // preTokenizer is one step of a tokenizer's pre-tokenizer.
 type preTokenizer struct {
-	split splitter // nil for Metaspace and for a ByteLevel that splits nothing
+	// Exactly one of the following cuts; none for a ByteLevel that cuts nothing.
+	split splitter // leaves no gaps, every piece counts
+	find  finder   // matches are used as behavior says
+	meta  string   // Metaspace: the replacement of spaces
+
+	behavior behavior
+	invert   bool // what find does not match counts as the match
 
 	prefixSpace bool // ByteLevel: a piece that does not start with a space gets one
+	mapBytes    bool // ByteLevel before other steps: those see GPT-2's alphabet
 
-	meta        string // Metaspace: the replacement of spaces; "" otherwise
 	metaPrepend prependScheme
 	metaSplit   bool
+}
+
+// finder returns the first match at byte i of s or later; start is negative
+// when there is none. Matches are not empty.
+type finder func(u *unicodeTables, s string, i int) (start, end int)
+
+// behavior says what becomes of matches.
+type behavior uint8
+
+const (
+	isolated behavior = iota
+	removed
+	mergedWithPrevious
+	mergedWithNext
+	contiguous
+)
+
+// behaviors are the names in tokenizer.json.
+var behaviors = map[string]behavior{
+	"Isolated": isolated, "Removed": removed, "MergedWithPrevious": mergedWithPrevious,
+	"MergedWithNext": mergedWithNext, "Contiguous": contiguous,
 }
 
 // prependScheme says which pieces a Metaspace prepends its replacement to.
@@ -42,24 +52,94 @@ const (
 	prependNever
 )
 
-// apply splits s by one step and yields the pieces in order. atStart says that
-// s begins at the first byte of the text given to Encode.
+// apply splits s, which is not empty, by one step and yields the pieces in
+// order. atStart says that s begins at the first byte of the text given to
+// Encode.
 func (p *preTokenizer) apply(u *unicodeTables, s string, atStart bool, yield func(piece string, atStart bool)) {
-	if p.meta != "" {
+	switch {
+	case p.meta != "":
 		p.applyMeta(s, atStart, yield)
+	case p.find != nil:
+		p.applyFind(u, s, atStart, yield)
+	default:
+		if p.prefixSpace && s[0] != ' ' {
+			s = " " + s
+		}
+		for i := 0; i < len(s); {
+			j := len(s)
+			if p.split != nil {
+				j = p.split(u, s, i)
+			}
+			piece := s[i:j]
+			if p.mapBytes {
+				piece = toByteLevel(piece)
+			}
+			yield(piece, atStart && i == 0)
+			i = j
+		}
+	}
+}
+
+// applyFind cuts s at matches.
+func (p *preTokenizer) applyFind(u *unicodeTables, s string, atStart bool, yield func(string, bool)) {
+	f := folder{behavior: p.behavior, yield: func(start, end int) { yield(s[start:end], atStart && start == 0) }}
+	done := 0
+	for done < len(s) {
+		start, end := p.find(u, s, done)
+		if start < 0 {
+			start, end = len(s), len(s)
+		}
+		if start > done {
+			f.segment(done, start, p.invert)
+		}
+		if end > start {
+			f.segment(start, end, !p.invert)
+		}
+		done = end
+	}
+	f.finish()
+}
+
+// folder joins the matches and gaps of a text as a behavior says.
+type folder struct {
+	behavior   behavior
+	yield      func(start, end int)
+	start, end int  // segment not yielded yet
+	pending    bool // there is one
+	match      bool // the last segment was a match
+}
+
+func (f *folder) segment(start, end int, match bool) {
+	join := false
+	switch f.behavior {
+	case removed:
+		if !match {
+			f.yield(start, end)
+		}
 		return
-	}
-	if p.prefixSpace && s[0] != ' ' {
-		s = " " + s
-	}
-	if p.split == nil {
-		yield(s, atStart)
+	case isolated:
+		f.yield(start, end)
 		return
+	case contiguous:
+		join = match == f.match
+	case mergedWithPrevious:
+		join = match && !f.match
+	case mergedWithNext:
+		join = !match && f.match
 	}
-	for i := 0; i < len(s); {
-		j := p.split(u, s, i)
-		yield(s[i:j], atStart && i == 0)
-		i = j
+	if f.pending && join {
+		f.end = end
+	} else {
+		f.finish()
+		f.start, f.end, f.pending = start, end, true
+	}
+	f.match = match
+}
+
+func (f *folder) finish() {
+	if f.pending {
+		f.yield(f.start, f.end)
+		f.pending = false
 	}
 }
 
@@ -85,168 +165,55 @@ func (p *preTokenizer) applyMeta(s string, atStart bool, yield func(string, bool
 	}
 }
 
-// runOfSpace returns the end of the run of \s that starts at i and the start
-// of its last character.
-func (u *unicodeTables) runOfSpace(s string, i int) (end, last int) {
-	end, last = i, i
-	for end < len(s) {
-		c, n := u.at(s, end)
-		if c&classSpace == 0 {
-			break
-		}
-		last = end
-		end += n
-	}
-	return end, last
-}
-
-// trailingSpace is \s+(?!\S)|\s+ on a run of spaces: all of it at the end of
-// the text, else all but its last character, which goes with the next word.
-func trailingSpace(s string, i, end, last int) int {
-	if end == len(s) || last == i {
-		return end
-	}
-	return last
-}
-
-// splitGPT2 is patternGPT2.
-func splitGPT2(u *unicodeTables, s string, i int) int {
-	if s[i] == '\'' {
-		if n := contraction(s[i:]); n > 0 {
-			return i + n
-		}
-	}
-	j := i
-	if s[i] == ' ' && i+1 < len(s) {
-		j++
-	}
-	c, n := u.at(s, j)
-	if c&classSpace != 0 {
-		end, last := u.runOfSpace(s, i)
-		return trailingSpace(s, i, end, last)
-	}
-	const kinds = classLetter | classNumber | classSpace
-	for j += n; j < len(s); j += n {
-		var d uint8
-		if d, n = u.at(s, j); (c^d)&kinds != 0 {
-			break
-		}
-	}
-	return j
-}
-
-// contraction returns the length of 's|'t|'re|'ve|'m|'ll|'d at the start of s,
-// 0 when there is none.
-func contraction(s string) int {
-	if len(s) < 2 {
-		return 0
-	}
-	switch s[1] {
-	case 's', 't', 'm', 'd':
-		return 2
-	}
-	if len(s) < 3 {
-		return 0
-	}
-	switch s[1:3] {
-	case "re", "ve", "ll":
-		return 3
-	}
-	return 0
-}
-
-// foldedContraction is contraction under (?i:…). U+017F, long s, folds to s.
-func foldedContraction(s string) int {
-	if len(s) < 2 {
-		return 0
-	}
-	switch s[1] | 0x20 {
-	case 's', 't', 'm', 'd':
-		return 2
-	}
-	if len(s) < 3 {
-		return 0
-	}
-	if s[1:3] == "\u017f" {
-		return 3
-	}
-	switch [2]byte{s[1] | 0x20, s[2] | 0x20} {
-	case [2]byte{'r', 'e'}, [2]byte{'v', 'e'}, [2]byte{'l', 'l'}:
-		return 3
-	}
-	return 0
-}
-
-func splitLlama3(u *unicodeTables, s string, i int) int { return splitCL100K(u, s, i, 3) }
-func splitQwen(u *unicodeTables, s string, i int) int   { return splitCL100K(u, s, i, 1) }
-
-// splitCL100K is patternLlama3 and patternQwen, which differ in how many
-// numerals make a piece.
-func splitCL100K(u *unicodeTables, s string, i, maxNumerals int) int {
-	b := s[i]
-	if b == '\'' {
-		if n := foldedContraction(s[i:]); n > 0 {
-			return i + n
-		}
-	}
-	c, n := u.at(s, i)
-
-	// [^\r\n\p{L}\p{N}]?\p{L}+
-	word := -1
-	switch {
-	case c&classLetter != 0:
-		word = i + n
-	case c&classNumber == 0 && b != '\r' && b != '\n' && i+n < len(s):
-		if d, m := u.at(s, i+n); d&classLetter != 0 {
-			word = i + n + m
-		}
-	}
-	if word >= 0 {
-		for word < len(s) {
-			d, m := u.at(s, word)
-			if d&classLetter == 0 {
-				break
+// findClass finds single characters of a class.
+func findClass(bits uint8) finder {
+	return func(u *unicodeTables, s string, i int) (int, int) {
+		for i < len(s) {
+			c, n := u.at(s, i)
+			if c&bits != 0 {
+				return i, i + n
 			}
-			word += m
+			i += n
 		}
-		return word
+		return -1, -1
 	}
-
-	// \p{N}{1,maxNumerals}
-	if c&classNumber != 0 {
-		j := i + n
-		for k := 1; k < maxNumerals && j < len(s); k++ {
-			d, m := u.at(s, j)
-			if d&classNumber == 0 {
-				break
-			}
-			j += m
-		}
-		return j
-	}
-
-	//  ?[^\s\p{L}\p{N}]+[\r\n]*
-	j := i
-	if b == ' ' && i+1 < len(s) {
-		j++
-	}
-	const kinds = classLetter | classNumber | classSpace
-	if c, n = u.at(s, j); c&kinds == 0 {
-		for j += n; j < len(s); j += n {
-			if c, n = u.at(s, j); c&kinds != 0 {
-				break
-			}
-		}
-		for j < len(s) && (s[j] == '\r' || s[j] == '\n') {
-			j++
-		}
-		return j
-	}
-
-	// \s*[\r\n]+|\s+(?!\S)|\s+
-	end, last := u.runOfSpace(s, i)
-	if k := strings.LastIndexAny(s[i:end], "\r\n"); k >= 0 {
-		return i + k + 1
-	}
-	return trailingSpace(s, i, end, last)
 }
+
+// findWord finds \w+|[^\w\s]+ as Rust's regex crate understands them.
+func findWord(u *unicodeTables, s string, i int) (int, int) {
+	for i < len(s) {
+		c, n := u.at(s, i)
+		if c&(classWord|classSpace) == 0 || c&classWord != 0 {
+			end := i + n
+			for end < len(s) {
+				d, n := u.at(s, end)
+				if d&classWord != c&classWord || d&(classWord|classSpace) == classSpace {
+					break
+				}
+				end += n
+			}
+			return i, end
+		}
+		i += n
+	}
+	return -1, -1
+}
+
+// findString finds a literal string.
+func findString(pattern string) finder {
+	return func(_ *unicodeTables, s string, i int) (int, int) {
+		k := strings.Index(s[i:], pattern)
+		if k < 0 {
+			return -1, -1
+		}
+		return i + k, i + k + len(pattern)
+	}
+}
+
+// findRegex finds a regular expression.
+func findRegex(r *regex) finder {
+	return func(_ *unicodeTables, s string, i int) (int, int) { return r.find(s, i) }
+}
+
+// isOneRune reports whether s is one character.
+func isOneRune(s string) bool { return utf8.RuneCountInString(s) == 1 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 )
 
 // Types of the tokenizer.json that Train writes, in the order in which Hugging
@@ -63,14 +64,18 @@ type (
 	}
 )
 
-// vocabJSON writes tokens in order of id, as people expect to read them.
+// vocabJSON writes tokens in order of id, as people expect to read them; an
+// empty one is an id that is not used.
 type vocabJSON []string
 
 func (v vocabJSON) MarshalJSON() ([]byte, error) {
 	var b bytes.Buffer
 	b.WriteByte('{')
 	for id, s := range v {
-		if id > 0 {
+		if s == "" {
+			continue
+		}
+		if b.Len() > 1 {
 			b.WriteByte(',')
 		}
 		key, err := marshalPlain(s)
@@ -132,9 +137,10 @@ func (tr *trainer) marshal(o TrainOptions) ([]byte, error) {
 	return append(b, '\n'), nil
 }
 
-// Save writes the tokenizer.json: for a loaded tokenizer the bytes it was read
-// from, uncompressed, for a trained one a file that Hugging Face's library
-// loads. The file appears whole or not at all. Its digest is [Tokenizer.Digest].
+// Save writes the tokenizer's file: for one that was loaded from a
+// tokenizer.json or SentencePiece model the bytes it was read from,
+// uncompressed, else a tokenizer.json that Hugging Face's library loads. The
+// file appears whole or not at all.
 func (t *Tokenizer) Save(path string) error {
 	if err := writeFile(path, t.raw); err != nil {
 		return fmt.Errorf("save tokenizer: %w", err)
@@ -151,14 +157,24 @@ func (t *Tokenizer) SaveConfig(path string) error {
 		}
 		return t.Token(id)
 	}
-	b, err := json.MarshalIndent(map[string]any{
+	members := map[string]any{
 		"add_bos_token":                false,
 		"add_eos_token":                false,
 		"bos_token":                    token(t.bos),
 		"clean_up_tokenization_spaces": false,
 		"eos_token":                    token(t.eos),
 		"tokenizer_class":              "PreTrainedTokenizerFast",
-	}, "", "  ")
+	}
+	if len(t.extra) > 0 {
+		added := make(map[string]addedJSON, len(t.extra))
+		for _, a := range t.extra {
+			added[strconv.Itoa(int(a.id))] = addedJSON{
+				ID: a.id, Content: a.content, SingleWord: a.singleWord, Lstrip: a.lstrip, Rstrip: a.rstrip, Normalized: a.normalized, Special: a.special,
+			}
+		}
+		members["added_tokens_decoder"] = added
+	}
+	b, err := json.MarshalIndent(members, "", "  ")
 	if err != nil {
 		return fmt.Errorf("save tokenizer config: %w", err)
 	}
@@ -168,10 +184,11 @@ func (t *Tokenizer) SaveConfig(path string) error {
 	return nil
 }
 
-// SaveDir writes tokenizer.json and tokenizer_config.json into a folder, which
-// must exist.
+// SaveDir writes the tokenizer's file (tokenizer.json, or tokenizer.model for a
+// SentencePiece model) and tokenizer_config.json into a folder, which must
+// exist. Loading the folder gives an equal tokenizer.
 func (t *Tokenizer) SaveDir(dir string) error {
-	if err := t.Save(filepath.Join(dir, "tokenizer.json")); err != nil {
+	if err := t.Save(filepath.Join(dir, t.file)); err != nil {
 		return err
 	}
 	return t.SaveConfig(filepath.Join(dir, configName))

@@ -2,6 +2,7 @@ package tokenizer
 
 import (
 	_ "embed"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -15,18 +16,25 @@ import (
 const (
 	// ClassVersion is the Unicode version of \p{L}, \p{N}, \s and \w.
 	ClassVersion = "16.0"
-	// NormalizationVersion is the Unicode version of NFC. Hugging Face is this
-	// far behind, and a model's ids were made with its tables.
+	// NormalizationVersion is the Unicode version of NFC, NFD, NFKC and NFKD.
+	// Hugging Face is this far behind, and a model's ids were made with its
+	// tables.
 	NormalizationVersion = "9.0"
+	// GraphemeVersion is the Unicode version of grapheme clusters, which the
+	// Precompiled normalizer looks at.
+	GraphemeVersion = "17.0"
 )
 
 // Bits of a code point's class.
 const (
-	classLetter uint8 = 1 << iota // \p{L}
-	classNumber                   // \p{N}
-	classSpace                    // \s
-	classWord                     // \w of Rust's regex crate
-	classActive                   // takes part in NFC: see normalizeNFC
+	classLetter  uint8 = 1 << iota // \p{L}
+	classNumber                    // \p{N}
+	classSpace                     // \s
+	classWord                      // \w of Rust's regex crate
+	classActive                    // takes part in NFC: see normalizeNFC
+	classPunct                     // what the Punctuation pre-tokenizer splits at
+	classNumeric                   // what the Digits pre-tokenizer splits at
+	classMark                      // what StripAccents removes
 )
 
 //go:embed unicode.txt
@@ -40,6 +48,9 @@ type unicodeTables struct {
 	ccc     map[rune]uint8                  // canonical combining class, when not 0
 	decomp  map[rune][2]rune                // canonical decomposition, one step; second 0 for singletons
 	compose map[[2]rune]rune                // primary composites
+	compat  map[rune][]rune                 // full compatibility decomposition, where it differs
+	lower   map[rune][]rune                 // lower-case mapping, where it differs
+	sets    map[string]ranges               // "gc Lu", "script Han", "gcb Extend" and so on
 }
 
 // tables parses the embedded tables once.
@@ -77,6 +88,9 @@ func parseUnicode(text string) (*unicodeTables, error) {
 		ccc:     make(map[rune]uint8),
 		decomp:  make(map[rune][2]rune),
 		compose: make(map[[2]rune]rune),
+		compat:  make(map[rune][]rune),
+		lower:   make(map[rune][]rune),
+		sets:    make(map[string]ranges),
 	}
 	for line := range strings.Lines(text) {
 		f := strings.Fields(line)
@@ -85,14 +99,32 @@ func parseUnicode(text string) (*unicodeTables, error) {
 		}
 		var err error
 		switch f[0] {
-		case "letter":
-			err = u.mark(f[1:], classLetter)
-		case "number":
-			err = u.mark(f[1:], classNumber)
+		case "gc":
+			switch f[1][0] {
+			case 'L':
+				err = u.mark(f[2:], classLetter)
+			case 'N':
+				err = u.mark(f[2:], classNumber)
+			}
+			err = errors.Join(err, u.keep("gc "+f[1], f[2:]), u.keep("gc "+f[1][:1], f[2:]))
+		case "script", "gcb", "incb":
+			err = u.keep(f[0]+" "+f[1], f[2:])
 		case "space":
-			err = u.mark(f[1:], classSpace)
+			err = errors.Join(u.mark(f[1:], classSpace), u.keep("space", f[1:]))
+		case "onigword":
+			err = u.keep("word", f[1:])
 		case "word":
 			err = u.mark(f[1:], classWord)
+		case "punct":
+			err = u.mark(f[1:], classPunct)
+		case "numeric":
+			err = u.mark(f[1:], classNumeric)
+		case "mark":
+			err = u.mark(f[1:], classMark)
+		case "lower":
+			err = addMappings(u.lower, f[1:])
+		case "compat":
+			err = addMappings(u.compat, f[1:])
 		case "ccc":
 			err = u.addCombining(f[1], f[2:])
 		case "decomp":
@@ -103,6 +135,9 @@ func parseUnicode(text string) (*unicodeTables, error) {
 		if err != nil {
 			return nil, err
 		}
+	}
+	for name, rs := range u.sets {
+		u.sets[name] = rs.normalized()
 	}
 	// Second halves of compositions and decomposable code points that NFC does
 	// not restore are active: text without any of them is already normal.
@@ -141,6 +176,42 @@ func (u *unicodeTables) set(r rune, bits uint8) {
 
 func (u *unicodeTables) mark(items []string, bits uint8) error {
 	return eachRange(items, func(r rune) { u.set(r, bits) })
+}
+
+// keep adds ranges to a named set.
+func (u *unicodeTables) keep(name string, items []string) error {
+	for _, it := range items {
+		r, err := parseRange(it)
+		if err != nil {
+			return err
+		}
+		u.sets[name] = append(u.sets[name], r)
+	}
+	return nil
+}
+
+// addMappings reads "C4=E4" and "130=69+307".
+func addMappings(into map[rune][]rune, items []string) error {
+	for _, it := range items {
+		left, right, ok := strings.Cut(it, "=")
+		if !ok {
+			return fmt.Errorf("mapping %q", it)
+		}
+		from, err := parseRune(left)
+		if err != nil {
+			return err
+		}
+		var to []rune
+		for part := range strings.SplitSeq(right, "+") {
+			r, err := parseRune(part)
+			if err != nil {
+				return err
+			}
+			to = append(to, r)
+		}
+		into[from] = to
+	}
+	return nil
 }
 
 func (u *unicodeTables) addCombining(class string, items []string) error {
@@ -182,23 +253,35 @@ func (u *unicodeTables) addDecompositions(items []string) error {
 
 func eachRange(items []string, f func(rune)) error {
 	for _, it := range items {
-		lo, hi, ok := strings.Cut(it, "-")
-		if !ok {
-			hi = lo
-		}
-		a, err := parseRune(lo)
+		r, err := parseRange(it)
 		if err != nil {
 			return err
 		}
-		b, err := parseRune(hi)
-		if err != nil {
-			return err
-		}
-		for r := a; r <= b; r++ {
-			f(r)
+		for c := r.lo; c <= r.hi; c++ {
+			f(c)
 		}
 	}
 	return nil
+}
+
+// parseRange reads "41" or "41-5A".
+func parseRange(s string) (runeRange, error) {
+	lo, hi, ok := strings.Cut(s, "-")
+	if !ok {
+		hi = lo
+	}
+	a, err := parseRune(lo)
+	if err != nil {
+		return runeRange{}, err
+	}
+	b, err := parseRune(hi)
+	if err != nil {
+		return runeRange{}, err
+	}
+	if a > b {
+		return runeRange{}, fmt.Errorf("range %s is empty", s)
+	}
+	return runeRange{a, b}, nil
 }
 
 func parseRune(s string) (rune, error) {

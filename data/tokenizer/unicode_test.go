@@ -39,7 +39,7 @@ func TestTablesAgainstGo(t *testing.T) {
 }
 
 func TestParseUnicodeRefuses(t *testing.T) {
-	for _, text := range []string{"letters 41", "letter 4G", "letter 110000", "ccc 999 300", "decomp C0", "decomp C0=41+x", "letter 41-"} {
+	for _, text := range []string{"letters 41", "gc Lu 4G", "space 110000", "ccc 999 300", "decomp C0", "decomp C0=41+x", "gc Lu 41-", "punct 5-4", "lower 41", "compat 41=x", "gcb Extend z"} {
 		if _, err := parseUnicode(text); err == nil {
 			t.Errorf("%q was accepted", text)
 		}

@@ -4,21 +4,33 @@
 The tables are read off the Hugging Face library itself, so that both agree on
 every code point whatever Unicode version either language ships:
 
-  letter, number, space  \\p{L}, \\p{N} and \\s of its regular expressions
-                         (Oniguruma, Unicode 16.0)
-  word                   \\w of the Rust regex crate, which decides `single_word`
-                         added tokens (Unicode 16.0)
-  ccc, decomp            canonical combining classes and decompositions of its NFC
-                         normalizer (Unicode 9.0). Python's unicodedata proposes
-                         the values, which never change once assigned; the library
-                         decides which code points have them.
+  gc XX                  general categories as its regular expressions have them
+                         (Oniguruma, Unicode 16.0), \\p{Lu} and so on
+  space, onigword        \\s and \\w of these
+  script XX              \\p{Han} and other scripts of these
+  word                   \\w of the Rust regex crate (Unicode 16.0), which decides
+                         `single_word` added tokens and the Whitespace pre-tokenizer
+  punct, numeric         what the Punctuation and Digits pre-tokenizers split at
+  mark                   what the StripAccents normalizer removes
+  lower                  the Lowercase normalizer
+  ccc, decomp, compat    canonical combining classes and decompositions of the
+                         NFC, NFD, NFKC and NFKD normalizers (Unicode 9.0). Python's
+                         unicodedata proposes the values, which never change once
+                         assigned; the library decides which code points have them.
+  gcb, incb              grapheme cluster classes, which the Precompiled normalizer
+                         needs (Unicode 17.0). Python's regex module and
+                         unicodedata2 propose them; the library decides what extends
+                         a cluster.
 
 Run: python3 -m venv v && v/bin/pip install -r requirements.txt && v/bin/python make_unicode.py
 """
 import os
+import struct
 import unicodedata
 
+import regex
 import tokenizers
+import unicodedata2
 from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers
 
 ALL = [c for c in range(0x110000) if not 0xD800 <= c < 0xE000]
@@ -91,6 +103,90 @@ def decompositions():
     return out
 
 
+CATEGORIES = "Lu Ll Lt Lm Lo Mn Mc Me Nd Nl No Pc Pd Ps Pe Pi Pf Po Sm Sc Sk So Zs Zl Zp Cc Cf Co".split()
+SCRIPTS = "Arabic Armenian Bengali Cyrillic Devanagari Georgian Greek Han Hangul Hebrew Hiragana Katakana Latin Tamil Thai".split()
+
+
+def split_class(pre, mark):
+    """Code points at which a pre-tokenizer cuts between two marks."""
+    found = set()
+    for chunk in chunks():
+        text = "".join(mark + chr(c) for c in chunk) + mark
+        for piece, (start, end) in pre.pre_tokenize_str(text):
+            if end - start == 1 and start % 2 == 1:
+                found.add(ord(text[start]))
+    return found
+
+
+def removed(normalizer):
+    """Code points that a normalizer removes."""
+    return {c for c in ALL if normalizer.normalize_str("a" + chr(c) + "b") == "ab"}
+
+
+def mapped(normalizer, unless):
+    """What a normalizer makes of code points, where that differs from unless."""
+    out = []
+    for c in ALL:
+        to = normalizer.normalize_str(chr(c))
+        if to != unless(chr(c)):
+            out.append("%X=%s" % (c, "+".join("%X" % ord(x) for x in to)))
+    return out
+
+
+def charsmap(rules):
+    """A precompiled_charsmap: a double array of the keys, each node with a block
+    of 256 units of its own, and the replacements."""
+    units, blocks, blob = {}, [0], b""
+
+    def block(items):
+        blocks[0] += 1
+        at, next_byte = blocks[0] * 256, {}
+        for key, value in items:
+            if key:
+                next_byte.setdefault(key[0], []).append((key[1:], value))
+            else:
+                units[at] = value | 1 << 31
+        for b, rest in next_byte.items():
+            leaf = any(not key for key, _ in rest)
+            units[at ^ b] = (block(rest) ^ at ^ b) << 10 | leaf << 8 | b
+        return at
+
+    items = []
+    for key, value in rules.items():
+        items.append((key.encode(), len(blob)))
+        blob += value.encode() + b"\0"
+    units[0] = block(items) << 10
+    trie = struct.pack("<%dI" % (256 * (blocks[0] + 1)), *(units.get(i, 0) for i in range(256 * (blocks[0] + 1))))
+    return struct.pack("<I", len(trie)) + trie + blob
+
+
+def graphemes():
+    """Grapheme cluster classes by name; the two of Hangul syllables follow from
+    the code points."""
+    joins = normalizers.Precompiled(charsmap({"a": "A"}))
+    # A cluster of fewer than six bytes becomes what its first character maps to.
+    extends = {c for c in ALL if c != 0x0A and joins.normalize_str("a" + chr(c) + "\n") == "A\n"}
+
+    def having(prop):
+        r = regex.compile(r"\p{%s}" % prop)
+        return {c for c in ALL if r.match(chr(c))}
+
+    assigned = {c for c in ALL if unicodedata2.category(chr(c)) != "Cn"}
+    out = {}
+    for name in ("Prepend", "Control", "L", "V", "T", "RI"):
+        out["gcb " + name] = having("GCB=" + name)
+    out["gcb Control"] -= {0x0A, 0x0D}
+    out["gcb Prepend"] &= assigned
+    for name in ("Extend", "SpacingMark"):
+        out["gcb " + name] = having("GCB=" + name) & extends
+    assert extends == out["gcb Extend"] | out["gcb SpacingMark"] | {0x200D}, "unknown extending characters"
+    out["gcb Pictographic"] = having("Extended_Pictographic")
+    for name in ("Linker", "Consonant", "Extend"):
+        out["incb " + name] = having("InCB=" + name) & assigned
+    out["incb Extend"] &= extends
+    return out
+
+
 def ranges(code_points):
     out, run = [], None
     for c in sorted(code_points):
@@ -116,10 +212,18 @@ def main():
     here = os.path.dirname(os.path.abspath(__file__))
     with open(os.path.join(here, "..", "unicode.txt"), "w", encoding="ascii") as f:
         f.write("# Written by testdata/make_unicode.py from tokenizers %s. Do not edit.\n" % tokenizers.__version__)
-        f.write("# letter, number, space, word: Unicode 16.0. ccc, decomp: Unicode 9.0.\n")
-        write(f, "letter", ranges(char_class(r"\p{L}", "\x01")))
-        write(f, "number", ranges(char_class(r"\p{N}", "\x01")))
+        f.write("# gc, script, space, word: Unicode 16.0. ccc, decomp, compat: 9.0. gcb, incb: 17.0.\n")
+        for name in CATEGORIES:
+            write(f, "gc " + name, ranges(char_class(r"\p{%s}" % name, "\x01" if name != "Cc" else "a")))
+        for name in SCRIPTS:
+            write(f, "script " + name, ranges(char_class(r"\p{%s}" % name, "\x01")))
         write(f, "space", ranges(char_class(r"\s", "\x01")))
+        write(f, "onigword", ranges(char_class(r"\w", "\x01")))
+        write(f, "punct", ranges(split_class(pre_tokenizers.Punctuation(), "\x01")))
+        write(f, "numeric", ranges(split_class(pre_tokenizers.Digits(individual_digits=True), "\x01")))
+        write(f, "mark", ranges(removed(normalizers.StripAccents())))
+        lower = normalizers.Lowercase()
+        write(f, "lower", mapped(lower, lambda s: s))
         write(f, "word", ranges(word_class()))
         by_class = {}
         for c, ccc in combining_classes().items():
@@ -127,6 +231,9 @@ def main():
         for ccc in sorted(by_class):
             write(f, "ccc %d" % ccc, ranges(by_class[ccc]))
         write(f, "decomp", decompositions())
+        write(f, "compat", mapped(normalizers.NFKD(), normalizers.NFD().normalize_str))
+        for name, found in graphemes().items():
+            write(f, name, ranges(found))
 
 
 if __name__ == "__main__":
