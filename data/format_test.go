@@ -104,7 +104,7 @@ func TestBadRecords(t *testing.T) {
 		{"conversation of the wrong type", "sharegpt", `{"conversations":"hello"}`, BadType, `field "conversations": want an array of turns, got a string`},
 		{"turn of the wrong type", "sharegpt", `{"conversations":["hello"]}`, BadType, `field "conversations[0]": want an object, got a string`},
 		{"value of the wrong type", "sharegpt", `{"conversations":[{"from":"human","value":"1"},{"from":"gpt","value":{}}]}`, BadType, `field "conversations[1].value": want a string, got an object`},
-		{"content of the wrong type", "sharegpt", `{"messages":[{"role":"user","content":[{"type":"text"}]}]}`, BadType, `field "messages[0].content": want a string, got an array`},
+		{"content of the wrong type", "sharegpt", `{"messages":[{"role":"user","content":[{"type":"text"}]}]}`, BadMissing, `field "messages[0].content[0].text": is missing`},
 		{"id of the wrong type", "sharegpt", `{"id":{},"conversations":[{"from":"human","value":"1"}]}`, BadType, `field "id": want a string or a number, got an object`},
 		{"no value", "sharegpt", `{"conversations":[{"from":"human"}]}`, BadMissing, `field "conversations[0].value": is missing`},
 		{"no content", "sharegpt", `{"messages":[{"role":"user"}]}`, BadMissing, `field "messages[0].content": is missing`},
@@ -193,11 +193,15 @@ func TestDamagedElements(t *testing.T) {
 	}
 }
 
-func TestLoneSurrogate(t *testing.T) {
+func TestEscapes(t *testing.T) {
 	for in, want := range map[string]bool{
 		`"\ud83d\ude00"`: false, `"\ud83d"`: true, `"\ude00"`: true, `"\ud83d\u0041"`: true, `"\\ud83d"`: false, `"\uD83D\uDE00\uD83D"`: true, `"\u0041\ud7ff\ue000"`: false, `"\ud83dx\ude00"`: true,
+		`"\"\\\/\b\f\n\r\t"`: false,
 	} {
-		require.Equal(t, want, loneSurrogate([]byte(in)), in)
+		require.Equal(t, scanned{lone: want}, scan([]byte(in), sqlKeys), in)
+	}
+	for _, in := range []string{`"\x"`, `"\`, `"\u12`, `"\u12"34"`, `"\u12g4"`, `"\ud83d\u12"`, `"\\\U0041"`, "\"\\\n\"", `"`, `"\"`, `{"a":"b`} {
+		require.True(t, scan([]byte(in), sqlKeys).unsound, in)
 	}
 }
 

@@ -2,15 +2,12 @@ package data
 
 import (
 	"context"
-	"encoding/csv"
 	"errors"
 	"fmt"
 	"io"
 	"path"
 	"path/filepath"
 	"strings"
-
-	"github.com/specstream/specstream"
 )
 
 // RecordReader yields normalised records.
@@ -27,56 +24,66 @@ type RecordReader interface {
 type Raw struct {
 	// Number is the 1-based number of the element in its input.
 	Number int64
-	// JSON is the element's text, for the JSON formats.
+	// JSON is the element's text. A row of Parquet is a JSON object of its
+	// columns; so is a row of CSV, all of whose values are strings, unless the
+	// format reads cells.
 	JSON []byte
-	// Cells are the row's cells in the order of the format's columns, for CSV.
+	// Cells are the row's cells in the order of the format's columns, for
+	// formats that read CSV alone.
 	Cells []string
 	// Bad is set when the element could be delimited but not taken apart.
 	Bad error
 }
 
-// Open opens a local file of one of [specstream.Formats]; gzip and zstd are
-// recognised by their first bytes, a UTF-8 byte-order mark is removed.
-func Open(ctx context.Context, format, path string) (*Reader, error) {
-	return OpenWith(ctx, format, path, OpenFile)
+// Open opens a local file; gzip and zstd are recognised by their first bytes, a
+// UTF-8 byte-order mark is removed.
+func Open(ctx context.Context, f Format, path string) (*Reader, error) {
+	return OpenWith(ctx, f, path, OpenFile)
 }
 
-// OpenWith is [Open] for inputs that open can open.
-func OpenWith(ctx context.Context, format, uri string, open Opener) (*Reader, error) {
-	f, err := FormatOf(format)
+// OpenWith is [Open] for inputs that open can open. It reads an input whole,
+// without a scan before; [OpenPart] reads what a scan found.
+func OpenWith(ctx context.Context, f Format, uri string, open Opener) (*Reader, error) {
+	s, err := openStream(ctx, uri, open, streamOptions{})
 	if err != nil {
 		return nil, err
 	}
-	s, err := openStream(ctx, uri, open)
+	if head, _ := s.text.Peek(len(magicParquet)); s.compression == "" && string(head) == magicParquet {
+		if err := s.Close(); err != nil {
+			return nil, err
+		}
+		return openWholeParquet(ctx, f, uri, open)
+	}
+	t, err := readText(s, f)
 	if err != nil {
-		return nil, err
+		return nil, unjoined(errors.Join(err, s.Close()))
 	}
-	r := &Reader{uri: uri, format: f, stream: s}
-	if !f.csv {
-		r.json = newSplitter(s)
-		return r, nil
-	}
-	r.row = &rowLimit{r: s, left: maxElement}
-	r.csv = csv.NewReader(r.row)
-	r.csv.ReuseRecord = true
-	if err := r.readHeader(); err != nil {
-		return nil, errors.Join(err, s.Close())
-	}
-	return r, nil
+	return &Reader{uri: uri, format: f, in: t, name: baseName(uri)}, nil
 }
 
-// Reader reads one input. It implements [RecordReader].
+// input yields the elements of an open input, or of a part of one.
+type input interface {
+	// next returns the next element without its number; its bytes are valid
+	// until the call after. It returns io.EOF behind the last.
+	next() (Raw, error)
+	// failed makes of an error of next one that names the record, and tells bad
+	// input from what is worth a retry.
+	failed(record int64, err error) error
+	// verify checks, at the end of a part, that it is what was scanned.
+	verify() error
+	Close() error
+}
+
+// Reader reads the records of an input or of a part of one. It implements
+// [RecordReader].
 type Reader struct {
-	uri     string
-	format  Format
-	stream  *stream
-	json    *splitter
-	csv     *csv.Reader
-	row     *rowLimit
-	header  int   // columns of the header
-	columns []int // where the format's columns are among them
-	n       int64 // elements returned
-	err     error // what ended reading
+	uri    string
+	format Format
+	in     input
+	part   *Part  // nil: the whole input
+	name   string // what records without an id of their own are named after
+	n      int64  // number of the last element returned
+	err    error  // what ended reading
 }
 
 // Next reads and decodes the next record.
@@ -105,113 +112,34 @@ func (r *Reader) NextRaw() (Raw, error) {
 	if r.err != nil {
 		return Raw{}, r.err
 	}
-	raw, err := r.nextRaw()
-	if err != nil {
-		r.err = err
-		return Raw{}, err
-	}
-	r.n++
-	return raw, nil
-}
-
-func (r *Reader) nextRaw() (Raw, error) {
-	raw := Raw{Number: r.n + 1}
-	if r.csv != nil {
-		r.row.left = maxElement
-		cells, err := r.csv.Read()
-		switch {
-		case err == io.EOF:
-			return Raw{}, io.EOF
-		case errors.Is(err, csv.ErrFieldCount):
-			raw.Bad = bad(BadColumns, "", "has %d columns, the header has %d", len(cells), r.header)
-			return raw, nil
-		case err != nil:
-			return Raw{}, r.csvError(err)
-		}
-		raw.Cells = make([]string, len(r.columns))
-		for i, at := range r.columns {
-			raw.Cells[i] = cells[at]
-		}
+	raw, err := r.in.next()
+	switch {
+	case err == io.EOF:
+		r.err = r.atEnd()
+	case err != nil:
+		r.err = r.in.failed(r.n+1, err)
+	case r.part != nil && r.n+1 >= r.part.First+r.part.Records:
+		r.err = changed(*r.part, fmt.Sprintf("there are more than its %d records", r.part.Records))
+	default:
+		r.n++
+		raw.Number = r.n
 		return raw, nil
 	}
-	b, err := r.json.next()
-	if err != nil && err != io.EOF {
-		return Raw{}, r.readError(err)
-	}
-	raw.JSON = b
-	return raw, err
+	return Raw{}, r.err
 }
 
-// readError turns the splitter's errors into an InputError that names the
-// record, and leaves the store's own errors worth a retry.
-func (r *Reader) readError(err error) error {
-	var d *damage
-	if errors.As(err, &d) {
-		return &specstream.InputError{File: r.uri, Record: r.n + 1, Reason: "damaged " + r.kind() + ": " + d.reason, Hint: "mend the file or fetch it again; a damaged file is never read in part"}
+// atEnd returns io.EOF if a part was all there.
+func (r *Reader) atEnd() error {
+	if r.part == nil {
+		return io.EOF
 	}
-	err = r.stream.failed(r.uri, err)
-	if in, ok := err.(*specstream.InputError); ok {
-		in.Record = r.n + 1
+	if n := r.n - r.part.First + 1; n != r.part.Records {
+		return changed(*r.part, fmt.Sprintf("there are %d of its %d records", n, r.part.Records))
 	}
-	return err
-}
-
-func (r *Reader) kind() string {
-	if r.csv != nil {
-		return "CSV"
+	if err := r.in.verify(); err != nil {
+		return err
 	}
-	return "JSON"
-}
-
-func (r *Reader) csvError(err error) error {
-	var p *csv.ParseError
-	if errors.As(err, &p) {
-		return &specstream.InputError{File: r.uri, Record: r.n + 1, Reason: fmt.Sprintf("damaged CSV at line %d, column %d", p.Line, p.Column), Err: p.Err, Hint: "mend the file or fetch it again; a damaged file is never read in part"}
-	}
-	return r.readError(err)
-}
-
-// rowLimit bounds the memory of one CSV row: an opening quote that is never
-// closed would take in the rest of the file.
-type rowLimit struct {
-	r    io.Reader
-	left int
-}
-
-func (l *rowLimit) Read(p []byte) (int, error) {
-	if l.left <= 0 {
-		return 0, damaged("a row is longer than %d MiB; a closing quote may be missing", maxElement>>20)
-	}
-	n, err := l.r.Read(p[:min(len(p), l.left)])
-	l.left -= n
-	return n, err
-}
-
-func (r *Reader) readHeader() error {
-	head, err := r.csv.Read()
-	if err == io.EOF {
-		return &specstream.InputError{File: r.uri, Reason: "the file is empty"}
-	}
-	if err != nil {
-		return r.csvError(err)
-	}
-	at := map[string]int{}
-	for i, h := range head {
-		h = strings.ToLower(strings.TrimSpace(h))
-		if _, twice := at[h]; twice {
-			return &specstream.InputError{File: r.uri, Field: h, Reason: "the header names the column twice"}
-		}
-		at[h] = i
-	}
-	r.header = len(head)
-	for _, want := range r.format.columns {
-		i, ok := at[want]
-		if !ok {
-			return &specstream.InputError{File: r.uri, Field: want, Reason: fmt.Sprintf("the header %q lacks the column", strings.Join(head, ",")), Hint: "the first line must name the columns " + strings.Join(r.format.columns, ",")}
-		}
-		r.columns = append(r.columns, i)
-	}
-	return nil
+	return io.EOF
 }
 
 // Decode turns an element of this input into a record. It may be called from
@@ -225,31 +153,9 @@ func (r *Reader) Decode(raw Raw) (Record, error) {
 	}
 	rec.Source, rec.Number = r.uri, raw.Number
 	if rec.ID == "" {
-		rec.ID = fmt.Sprintf("%s#%d", baseName(r.uri), raw.Number)
+		rec.ID = fmt.Sprintf("%s#%d", r.name, raw.Number)
 	}
 	return rec, nil
-}
-
-// Drain reads the rest of the stored bytes without decoding them, so that
-// [Reader.Input] has the digest of the whole file although no more of its
-// records are wanted. It ends reading.
-func (r *Reader) Drain() error {
-	if r.err == nil {
-		r.err = io.EOF
-	}
-	if r.err != io.EOF {
-		return r.err
-	}
-	if _, err := io.Copy(io.Discard, r.stream.raw); err != nil {
-		r.err = r.stream.failed(r.uri, err)
-		return r.err
-	}
-	return nil
-}
-
-// Input describes what was read so far.
-func (r *Reader) Input() Input {
-	return Input{URI: r.uri, Bytes: r.stream.raw.n, SHA256: r.stream.raw.digest(), Records: r.n}
 }
 
 // Close releases the input.
@@ -257,10 +163,7 @@ func (r *Reader) Close() error {
 	if r.err == nil {
 		r.err = errors.New("data: reader is closed")
 	}
-	if err := r.stream.Close(); err != nil {
-		return fmt.Errorf("close %s: %w", r.uri, err)
-	}
-	return nil
+	return r.in.Close()
 }
 
 func baseName(uri string) string {

@@ -21,14 +21,16 @@ type Sample struct {
 	// ID is the record's ID, "/" and the 1-based number of the last assistant
 	// turn in the sample. It is as unique as the ids of the source are.
 	ID string
-	// Tokens are all token ids: the begin token if the tokenizer has one,
-	// prompt and completions, each completion followed by the end token.
+	// Tokens are all token ids, as the template has them; what it puts behind
+	// the last end token (a line break) is there too.
 	Tokens []int32
-	// Spans are the completions, in order, disjoint, none empty; the end token
-	// of a turn is the last token of its span. Every other token is prompt.
+	// Spans are the completions, in order, disjoint, none empty, none at
+	// position 0; the end token of a turn is the last token of its span, unless
+	// a completion was cut. Every other token is prompt. A sample for evaluation
+	// that has no answer has none.
 	Spans []Span
-	// Prompt is the text before the last completion, for people; begin and end
-	// tokens have no text. To decode from the prompt use PromptTokens.
+	// Prompt is the text before the last completion, for people. To decode from
+	// the prompt use PromptTokens.
 	Prompt string
 	// Reference is the text of the last completion, without the end token.
 	Reference string
@@ -67,12 +69,20 @@ type Tokenizer interface {
 	// special tokens inside it are encoded like any other text, never as
 	// control tokens, and no begin or end token is added.
 	Encode(dst []int32, text string) []int32
+	// EncodeMarked appends the ids of the concatenation of texts, encoded as one
+	// text. Special tokens are recognised except where a match would touch text
+	// i with literal[i] true. marks[i] is the number of leading tokens, of those
+	// appended, that the encoding of texts[0..i] alone shares with the whole.
+	EncodeMarked(dst []int32, texts []string, literal []bool) (ids []int32, marks []int)
 	// Decode returns the text of ids.
 	Decode(ids []int32) string
 	// BOS returns the token that begins a sequence, if the model wants one.
 	BOS() (int32, bool)
 	// EOS returns the token that ends a completion, if there is one.
 	EOS() (int32, bool)
+	// Token returns the token of an id as the vocabulary spells it, "" when
+	// there is none.
+	Token(id int32) string
 	// VocabSize is one more than the largest id.
 	VocabSize() int
 	// Digest names the tokenizer's definition.

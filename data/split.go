@@ -7,16 +7,10 @@ import (
 	"io"
 )
 
-// maxElement is the most bytes one JSON element may have. It bounds the memory
-// of reading; the longest conversations known are a few MiB.
-const maxElement = 64 << 20
-
-// damage reports bytes that are not well-formed: the container can't be read on.
-type damage struct{ reason string }
-
-func (d *damage) Error() string { return d.reason }
-
-func damaged(format string, args ...any) error { return &damage{fmt.Sprintf(format, args...)} }
+// maxNesting is how deep the objects and arrays of an element may be nested. The
+// decoders accept less still; this is where an element's bounds, found by
+// counting brackets, are no longer believed.
+const maxNesting = 1000
 
 // splitter yields the top-level elements of one JSON array, or of a sequence of
 // JSON values each beginning on a line of its own (JSON Lines; an element may
@@ -24,14 +18,10 @@ func damaged(format string, args ...any) error { return &damage{fmt.Sprintf(form
 // elements; what is inside an element is for the decoder to check, which is why
 // an element's bytes must be decoded before the stream can be called sound.
 type splitter struct {
-	r   io.Reader
-	buf []byte // buf[pos:end] is read and not yet consumed
-	pos int
-	end int
-	off int64 // bytes of the stream before buf[0]
-	max int
-
+	window
 	state splitState
+	part  bool  // the text is a part: its end may be behind any element
+	array bool  // of one array
 	n     int64 // elements yielded
 }
 
@@ -47,37 +37,20 @@ const (
 	splitDone
 )
 
-func newSplitter(r io.Reader) *splitter {
-	return &splitter{r: r, buf: make([]byte, 64<<10), max: maxElement}
+// newSplitter splits a whole text, whose first byte is at off.
+func newSplitter(r io.Reader, off int64) *splitter {
+	return &splitter{window: newWindow(r, off, "an element")}
 }
 
-// fill reads more bytes, keeping those from keep on, and returns by how much
-// positions moved. At the end of the stream it returns io.EOF.
-func (s *splitter) fill(keep int) (moved int, err error) {
-	if keep > 0 {
-		copy(s.buf, s.buf[keep:s.end])
-		s.end -= keep
-		s.off += int64(keep)
+// newPartSplitter splits a part of a text.
+func newPartSplitter(r io.Reader, off int64, array bool) *splitter {
+	s := newSplitter(r, off)
+	s.part, s.array = true, array
+	s.state = splitLineFirst
+	if array {
+		s.state = splitArrayFirst
 	}
-	if s.end == len(s.buf) {
-		if len(s.buf) >= s.max {
-			return keep, damaged("an element is longer than %d MiB; a closing bracket or quote may be missing before it", s.max>>20)
-		}
-		grown := make([]byte, min(2*len(s.buf), s.max))
-		copy(grown, s.buf[:s.end])
-		s.buf = grown
-	}
-	for range 100 { // a Reader may return 0, nil; one that only does so is broken
-		n, err := s.r.Read(s.buf[s.end:])
-		s.end += n
-		if n > 0 {
-			return keep, nil // an error read along comes again
-		}
-		if err != nil {
-			return keep, err
-		}
-	}
-	return keep, io.ErrNoProgress
+	return s
 }
 
 // skipSpace moves to the next byte that is not JSON white space, and reports
@@ -120,7 +93,7 @@ func (s *splitter) next() ([]byte, error) {
 		case splitStart:
 			switch c {
 			case '[':
-				s.state = splitArrayFirst
+				s.state, s.array = splitArrayFirst, true
 				s.pos++
 			case '{':
 				s.state = splitLineFirst
@@ -171,50 +144,59 @@ func (s *splitter) next() ([]byte, error) {
 	}
 }
 
-// atEnd judges the end of the stream between elements.
+// atEnd judges the end of the text between elements.
 func (s *splitter) atEnd() error {
-	switch s.state {
-	case splitStart:
+	switch {
+	case s.state == splitStart:
 		return damaged("the file is empty")
-	case splitArrayFirst, splitArrayNext:
+	case s.state == splitArrayFirst, s.state == splitArrayNext && !s.part:
 		return damaged("the file ends inside its JSON array, behind element %d: the closing bracket is missing", s.n)
 	}
 	s.state = splitDone
 	return io.EOF
 }
 
-// at is the position in the stream, in bytes.
-func (s *splitter) at() int64 { return s.off + int64(s.pos) }
+// structural marks the bytes that matter between strings.
+var structural = [256]bool{'"': true, '{': true, '}': true, '[': true, ']': true, ',': true, ' ': true, '\t': true, '\r': true, '\n': true}
 
 // element delimits the element that begins at pos.
 func (s *splitter) element(then splitState) ([]byte, error) {
 	start, i := s.pos, s.pos
 	depth, inString := 0, false
 	for {
-		for i < s.end {
+		buf := s.buf[:s.end]
+		for i < len(buf) {
 			if inString {
-				j := bytes.IndexByte(s.buf[i:s.end], '"')
+				j := bytes.IndexByte(buf[i:], '"')
 				if j < 0 {
-					i = s.end
+					i = len(buf)
 					break
 				}
 				i += j + 1
-				if !escaped(s.buf[start : i-1]) {
-					inString = false
-					if depth == 0 {
-						return s.yield(start, i, then)
-					}
+				if buf[i-2] == '\\' && escaped(buf[start:i-1]) {
+					continue
+				}
+				inString = false
+				if depth == 0 {
+					return s.yield(start, i, then)
 				}
 				continue
 			}
-			switch s.buf[i] {
+			c := buf[i]
+			if !structural[c] {
+				i++
+				continue
+			}
+			switch c {
 			case '"':
 				if depth == 0 && i > start { // a literal with a quote in it
 					return s.yield(start, i, then)
 				}
 				inString = true
 			case '{', '[':
-				depth++
+				if depth++; depth > maxNesting {
+					return nil, damaged("the element that begins at byte %d is nested deeper than %d levels", s.off+int64(start), maxNesting)
+				}
 			case '}', ']':
 				if depth == 0 { // the end of the array behind a number or literal
 					return s.yield(start, i, then)
@@ -222,7 +204,7 @@ func (s *splitter) element(then splitState) ([]byte, error) {
 				if depth--; depth == 0 {
 					return s.yield(start, i+1, then)
 				}
-			case ',', ' ', '\t', '\r', '\n':
+			default:
 				if depth == 0 {
 					return s.yield(start, i, then)
 				}
@@ -234,6 +216,9 @@ func (s *splitter) element(then splitState) ([]byte, error) {
 		s.pos = start
 		if err != nil {
 			if errors.Is(err, io.EOF) {
+				if s.part && s.array && depth == 0 && !inString && i > start {
+					return s.yield(start, i, then) // a number or literal at the part's end
+				}
 				what := "its closing bracket"
 				if inString {
 					what = "a closing quote"
@@ -248,9 +233,9 @@ func (s *splitter) element(then splitState) ([]byte, error) {
 }
 
 func (s *splitter) yield(start, end int, then splitState) ([]byte, error) {
-	s.pos, s.state = end, then
+	s.state = then
 	s.n++
-	return s.buf[start:end:end], nil
+	return s.take(start, end), nil
 }
 
 // escaped reports whether the byte behind b is escaped: b ends with an odd

@@ -79,7 +79,7 @@ func TestSplitter(t *testing.T) {
 			{"data with EOF", iotest.DataErrReader},
 		} {
 			t.Run(c.name+"/"+readers.name, func(t *testing.T) {
-				s := newSplitter(readers.wrap(strings.NewReader(c.in)))
+				s := newSplitter(readers.wrap(strings.NewReader(c.in)), 0)
 				s.buf = make([]byte, 4) // grows, and moves all the time
 				got, err := elements(s)
 				if c.name == "comma first" || c.name == "text between" {
@@ -106,12 +106,12 @@ func TestSplitter(t *testing.T) {
 }
 
 func TestSplitterBoundsMemory(t *testing.T) {
-	s := newSplitter(strings.NewReader(`[{"a":"` + strings.Repeat("x", 1<<20) + `"}]`))
+	s := newSplitter(strings.NewReader(`[{"a":"`+strings.Repeat("x", 1<<20)+`"}]`), 0)
 	s.max = 512 << 10
 	_, err := elements(s)
 	require.ErrorContains(t, err, "longer than")
 
-	s = newSplitter(strings.NewReader(`[` + strings.Repeat(`{"a":1},`, 1<<20) + `{}]`))
+	s = newSplitter(strings.NewReader(`[`+strings.Repeat(`{"a":1},`, 1<<20)+`{}]`), 0)
 	size := len(s.buf)
 	got, err := elements(s)
 	require.NoError(t, err)
@@ -122,10 +122,10 @@ func TestSplitterBoundsMemory(t *testing.T) {
 func TestSplitterKeepsReadErrors(t *testing.T) {
 	lost := errors.New("connection reset")
 	for _, in := range []string{"", "[", `[{"a":`, `[{}`, "{}\n"} {
-		_, err := elements(newSplitter(io.MultiReader(strings.NewReader(in), iotest.ErrReader(lost))))
+		_, err := elements(newSplitter(io.MultiReader(strings.NewReader(in), iotest.ErrReader(lost)), 0))
 		require.ErrorIs(t, err, lost, in)
 	}
-	_, err := elements(newSplitter(stuck{}))
+	_, err := elements(newSplitter(stuck{}, 0))
 	require.ErrorIs(t, err, io.ErrNoProgress)
 }
 
@@ -141,7 +141,7 @@ func FuzzSplitter(f *testing.F) {
 		f.Add([]byte(s), 7)
 	}
 	f.Fuzz(func(t *testing.T, in []byte, size int) {
-		s := newSplitter(bytes.NewReader(in))
+		s := newSplitter(bytes.NewReader(in), 0)
 		s.buf = make([]byte, 1+(size&0xff))
 		got, err := elements(s)
 		var want []json.RawMessage
@@ -194,7 +194,7 @@ func BenchmarkSplitter(b *testing.B) {
 		b.Run(file, func(b *testing.B) {
 			b.SetBytes(int64(len(text)))
 			for b.Loop() {
-				s := newSplitter(bytes.NewReader(text))
+				s := newSplitter(bytes.NewReader(text), 0)
 				for {
 					if _, err := s.next(); err == io.EOF {
 						break
@@ -209,7 +209,7 @@ func BenchmarkSplitter(b *testing.B) {
 
 func ExampleReader_Decode() {
 	raw := Raw{Number: 3, JSON: []byte(`{"question": 7, "context": "CREATE TABLE t (a INTEGER)", "answer": "SELECT a FROM t"}`)}
-	_, err := (&Reader{uri: "train.json", format: formats[2]}).Decode(raw)
+	_, err := (&Reader{uri: "train.json", name: "train.json", format: formats[2]}).Decode(raw)
 	fmt.Println(err)
 	// Output: train.json: record 3: field "question": want a string, got a number
 }

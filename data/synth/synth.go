@@ -55,7 +55,10 @@ const (
 	Renamed Split = "renamed"
 )
 
-// Write writes n records of a format of [specstream.Formats].
+// Formats are the formats that can be generated.
+var Formats = []string{"sharegpt", "dialogsum", "sql", "e2e"}
+
+// Write writes n records of a format of [Formats].
 func Write(w io.Writer, format string, seed uint64, n int, split Split) error {
 	switch format {
 	case "sql":
@@ -67,7 +70,7 @@ func Write(w io.Writer, format string, seed uint64, n int, split Split) error {
 	case "e2e":
 		return E2E(w, seed, n, split)
 	}
-	return specstream.Invalid("format", "%q is not one of %s", format, strings.Join(specstream.Formats, ", "))
+	return specstream.Invalid("format", "%q is not one of %s", format, strings.Join(Formats, ", "))
 }
 
 // SQL writes n records as a JSON array in the form of sql-create-context, one

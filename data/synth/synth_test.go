@@ -30,7 +30,7 @@ func generated(t testing.TB, format string, seed uint64, n int, split Split) []b
 }
 
 func eachFormat(t *testing.T, f func(t *testing.T, format string, split Split)) {
-	for _, format := range specstream.Formats {
+	for _, format := range Formats {
 		for _, split := range []Split{Train, HeldOut} {
 			t.Run(format+"/"+string(split), func(t *testing.T) { f(t, format, split) })
 		}
@@ -52,7 +52,7 @@ func TestDeterminism(t *testing.T) {
 func TestFrozen(t *testing.T) {
 	path := filepath.Join("testdata", "digests.json")
 	got := map[string]string{}
-	for _, format := range specstream.Formats {
+	for _, format := range Formats {
 		for _, split := range []Split{Train, HeldOut} {
 			got[format+"/"+string(split)] = specstream.DigestBytes(generated(t, format, 1, 500, split)).Short()
 		}
@@ -76,7 +76,9 @@ func TestReaders(t *testing.T) {
 		const n = 2000
 		text := generated(t, format, 3, n, split)
 		require.NotContains(t, strings.ReplaceAll(strings.ReplaceAll(string(text), `{"`, ""), `}`, ""), "{", "a slot without a value")
-		r, err := data.OpenWith(context.Background(), format, "synth", func(context.Context, string) (io.ReadCloser, error) {
+		f, err := data.FormatOf(format)
+		require.NoError(t, err)
+		r, err := data.OpenWith(context.Background(), f, "synth", func(context.Context, string) (io.ReadCloser, error) {
 			return io.NopCloser(bytes.NewReader(text)), nil
 		})
 		require.NoError(t, err)
