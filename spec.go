@@ -182,6 +182,11 @@ type TrainSpec struct {
 	Seed uint64 `json:"seed,omitempty"`
 	// SaveEvery is the number of steps between resumable states. Default 50.
 	SaveEvery int `json:"save_every,omitempty"`
+	// Bucketing gives each batch samples of similar lengths.
+	Bucketing bool `json:"bucketing,omitempty"`
+	// PackTokens orders the samples of a batch so that runs of them fill packs of
+	// that many tokens; 0 leaves them in the order they were drawn.
+	PackTokens int `json:"pack_tokens,omitempty"`
 }
 
 // WithDefaults returns a copy with every unset field at its default.
@@ -225,6 +230,9 @@ func (s TrainSpec) Validate() error {
 	}
 	if s.MicroBatch > s.BatchSize {
 		return Invalid("micro_batch", "%d is more than the batch of %d samples", s.MicroBatch, s.BatchSize)
+	}
+	if s.PackTokens < 0 {
+		return Invalid("pack_tokens", "%d is negative", s.PackTokens)
 	}
 	if s.Segments < 0 {
 		return Invalid("segments", "%d is negative", s.Segments)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 
+	"github.com/specstream/specstream/data/shard"
 	"github.com/specstream/specstream/segattn"
 )
 
@@ -114,6 +115,8 @@ type State struct {
 	Tensors []NamedTensor
 	// History is one entry a step done.
 	History []Metrics
+	// Order is the place in the data; nil for batches that are not Ordered.
+	Order *shard.OrderState
 }
 
 // NamedTensor is one vector of a state.

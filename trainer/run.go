@@ -10,7 +10,7 @@ import (
 )
 
 // Batches yields the samples of global batch k, the same for every caller and
-// every call.
+// every call. A batch is valid until the next call.
 type Batches interface {
 	Batch(ctx context.Context, step, size int) ([]Sequence, error)
 }
@@ -54,12 +54,19 @@ type Progress struct {
 // Run trains to spec.Steps from the last saved state and returns the history of
 // all steps, those before the process began included. When ctx ends because the
 // worker drains (its cause is specstream.ErrDrained), Run saves the state it has
-// reached and returns that error; otherwise the last saved state stands.
-// progress, which may be nil, is called after every step.
+// reached and returns that error; otherwise the last saved state stands. The
+// state of another order of the data is refused. progress, which may be nil, is
+// called after every step.
 func Run(ctx context.Context, spec specstream.TrainSpec, b Backend, data Batches, states States, progress func(Progress)) ([]Metrics, error) {
 	state, found, err := states.Load(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("load training state: %w", err)
+	}
+	order, inOrder := ordered(data)
+	if found && inOrder {
+		if err := checkPlace(order, state); err != nil {
+			return nil, fmt.Errorf("resume at step %d: %w", state.Step, err)
+		}
 	}
 	if found {
 		if err := b.Restore(state); err != nil {
@@ -71,6 +78,10 @@ func Run(ctx context.Context, spec specstream.TrainSpec, b Backend, data Batches
 		s, err := b.State()
 		if err == nil {
 			s.History = history
+			if inOrder {
+				o := order.State(s.Step)
+				s.Order = &o
+			}
 			err = states.Save(ctx, s)
 		}
 		if err != nil {
@@ -107,6 +118,15 @@ func Run(ctx context.Context, spec specstream.TrainSpec, b Backend, data Batches
 		}
 	}
 	return history, nil
+}
+
+// checkPlace refuses a state that was saved at another place in the data, or in
+// other data.
+func checkPlace(o Ordered, s State) error {
+	if s.Order == nil {
+		return &specstream.InputError{Field: "order", Reason: "the saved state does not say which data it has seen", Hint: "start anew"}
+	}
+	return o.Resume(*s.Order, s.Step)
 }
 
 // step does one optimiser step. If it fails, no parameter has changed.

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 
+	"github.com/specstream/specstream/data/shard"
 	"github.com/specstream/specstream/model/safetensors"
 )
 
@@ -52,6 +53,7 @@ func (d StateDir) Load(context.Context) (State, bool, error) {
 const (
 	metaStep    = "specstream.step"
 	metaHistory = "specstream.history"
+	metaOrder   = "specstream.order"
 )
 
 // WriteState writes a state as safetensors; equal states have equal bytes.
@@ -64,7 +66,15 @@ func WriteState(w *os.File, s State) error {
 	for _, t := range s.Tensors {
 		src = append(src, safetensors.Float32Source(t.Name, safetensors.F32, []int{len(t.Data)}, t.Data))
 	}
-	return safetensors.Write(w, map[string]string{metaStep: strconv.Itoa(s.Step), metaHistory: string(history)}, src)
+	meta := map[string]string{metaStep: strconv.Itoa(s.Step), metaHistory: string(history)}
+	if s.Order != nil {
+		order, err := json.Marshal(s.Order)
+		if err != nil {
+			return fmt.Errorf("training state: %w", err)
+		}
+		meta[metaOrder] = string(order)
+	}
+	return safetensors.Write(w, meta, src)
 }
 
 // ReadState reads what WriteState wrote.
@@ -83,6 +93,12 @@ func ReadState(path string) (State, error) {
 	}
 	if len(s.History) != s.Step {
 		return State{}, fmt.Errorf("%s: a history of %d steps at step %d", path, len(s.History), s.Step)
+	}
+	if order, ok := f.Metadata[metaOrder]; ok {
+		s.Order = new(shard.OrderState)
+		if err := json.Unmarshal([]byte(order), s.Order); err != nil {
+			return State{}, fmt.Errorf("%s: place in the data: %w", path, err)
+		}
 	}
 	for _, t := range f.Tensors {
 		n := NamedTensor{Name: t.Name, Data: make([]float32, t.Len())}

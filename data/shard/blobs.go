@@ -22,7 +22,7 @@ type BlobReader = interface {
 	Size() int64
 }
 
-// Blobs is the content-addressed store that shards live in.
+// Blobs is the content-addressed store that a data set lives in.
 type Blobs interface {
 	// PutBlob stores b under its SHA-256 and returns it. Storing what is there
 	// already succeeds. The store may keep b: the caller does not change it
@@ -39,7 +39,7 @@ const ManifestFile = "dataset.json"
 // DirBlobs is a data set folder on a local disk:
 //
 //	DIR/dataset.json               the manifest
-//	DIR/blobs/sha256/ab/<hex>      the shards
+//	DIR/blobs/sha256/ab/<hex>      the shards and the blobs beside them
 //
 // Files appear whole or not at all, and are never changed.
 type DirBlobs struct {

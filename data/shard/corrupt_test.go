@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"testing"
 
 	"github.com/apache/arrow/go/v17/arrow/memory"
@@ -106,10 +105,19 @@ func forge(t *testing.T, blobs *memBlobs, b []byte, rows, tokens int64) Manifest
 		}
 		end = max(end, start+c.MetaData.TotalCompressedSize)
 	}
-	s.RowGroups = []RowGroup{{Rows: rows, Tokens: tokens, Bytes: end - 4, Digest: specstream.DigestBytes(b[4:end])}}
-	s.Footer = specstream.DigestBytes(b[end:])
-	m := Manifest{Schema: ManifestVersion, Lineage: testLineage(), Shards: []Shard{s},
-		Counts: Counts{Samples: rows, Tokens: tokens, MaxLength: min(tokens, 1)}}
+	s.Groups = []int64{rows}
+	x := shardIndex{groups: []rowGroup{{rows: rows, tokens: tokens, off: 4, bytes: end - 4, digest: specstream.DigestBytes(b[4:end])}},
+		footer: specstream.DigestBytes(b[end:]), lengths: make([]int32, rows)}
+	x.lengths[0] = int32(tokens)
+	index := x.encode()
+	s.Index = Blob{specstream.DigestBytes(index), int64(len(index))}
+	blobs.set(s.Index.Digest, index)
+	c := Counts{Samples: rows, Tokens: tokens, MaxLength: tokens}
+	var h Histogram
+	for _, n := range x.lengths {
+		h.observe(int(n))
+	}
+	m := Manifest{Schema: ManifestVersion, Lineage: testLineage(), Shards: []Shard{s}, Counts: c, Lengths: h}
 	require.NoError(t, m.Validate())
 	return m
 }
@@ -210,66 +218,6 @@ func TestShardsSwapped(t *testing.T) {
 	require.ErrorContains(t, err, string(a))
 }
 
-func TestCacheDir(t *testing.T) {
-	blobs := newMemBlobs()
-	samples := randomSamples(12, 300, 50)
-	m := write(t, Options{Blobs: blobs, ShardTokens: 5000, RowGroupTokens: 1000}, samples)
-	dir := t.TempDir()
-	o := DatasetOptions{CacheDir: dir, CacheBytes: 1}
-	read := func(d *Dataset) {
-		t.Helper()
-		got, err := readAll(t.Context(), d)
-		require.NoError(t, err)
-		requireSamples(t, samples, got)
-	}
-
-	first := open(t, blobs, m, o)
-	read(first)
-	read(first)
-	require.Equal(t, len(m.Shards), blobs.opens, "each shard is fetched once")
-	second := open(t, blobs, m, o)
-	read(second)
-	require.Equal(t, len(m.Shards), blobs.opens, "another process finds it fetched")
-
-	// Damage to the local copy is mended, in the middle of use and before it.
-	path := DirBlobs{dir}.path(m.Shards[1].Digest)
-	damage := map[string]func(b []byte) error{
-		"flipped byte": func(b []byte) error { b[len(b)/2] ^= 1; return os.WriteFile(path, b, 0o644) },
-		"cut off":      func(b []byte) error { return os.WriteFile(path, b[:len(b)/2], 0o644) },
-		"removed":      func([]byte) error { return os.Remove(path) },
-	}
-	for name, spoil := range damage {
-		for _, d := range []*Dataset{second, open(t, blobs, m, o)} {
-			t.Run(name, func(t *testing.T) {
-				b, err := os.ReadFile(path)
-				require.NoError(t, err)
-				require.NoError(t, spoil(b))
-				before := blobs.opens
-				read(d)
-				require.Equal(t, before+1, blobs.opens)
-			})
-		}
-	}
-
-	// Damage in the store never gets into the folder.
-	bad := bytes.Clone(blobs.blobs[m.Shards[0].Digest])
-	bad[0] ^= 1
-	blobs.set(m.Shards[0].Digest, bad)
-	fresh := t.TempDir()
-	d := open(t, blobs, m, DatasetOptions{CacheDir: fresh})
-	_, err := d.Batch(t.Context(), []int64{0})
-	require.ErrorIs(t, err, ErrCorrupt)
-	require.NoFileExists(t, DirBlobs{fresh}.path(m.Shards[0].Digest))
-	var left []string
-	require.NoError(t, fs.WalkDir(os.DirFS(fresh), ".", func(p string, e fs.DirEntry, err error) error {
-		if err == nil && !e.IsDir() {
-			left = append(left, p)
-		}
-		return err
-	}))
-	require.Empty(t, left, "no temporary file stays")
-}
-
 // faultyBlobs fails its reads after some number of them.
 type faultyBlobs struct {
 	*memBlobs
@@ -329,9 +277,10 @@ func FuzzDecode(f *testing.F) {
 	blobs := newMemBlobs()
 	m := write(f, Options{Blobs: blobs, PageBytes: 256}, randomSamples(11, 30, 20))
 	s := m.Shards[0]
-	file, off := blobs.blobs[s.Digest], s.footerOffset()
+	x := testIndex(f, blobs, s)
+	file, off := blobs.blobs[s.Digest], x.footerOffset()
 	good := file[len(parquetMagic):off]
-	footer, err := openFooter(s, file[off:])
+	footer, err := openFooter(s, x, file[off:])
 	require.NoError(f, err)
 	f.Add(good)
 	for i := range 40 {
@@ -342,7 +291,7 @@ func FuzzDecode(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		mem := memory.NewCheckedAllocator(memory.NewGoAllocator())
 		defer mem.AssertSize(t, 0)
-		rec, err := decodeGroup(footer, 0, s.RowGroups[0], b, int64(len(parquetMagic)), columns, Schema(true), mem)
+		rec, err := decodeGroup(footer, 0, x.groups[0], b, columns, Schema(true), mem)
 		if err != nil {
 			return
 		}

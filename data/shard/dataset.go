@@ -22,18 +22,30 @@ var ErrCorrupt = errors.New("the stored data are damaged")
 // a remote store's latency.
 const parallelReads = 4
 
-// DefaultCacheBytes is the default of [DatasetOptions].CacheBytes.
-const DefaultCacheBytes = 128 << 20
+// openShards is how many shards' indexes and footers are kept parsed.
+const openShards = 32
+
+// Defaults of [DatasetOptions].
+const (
+	DefaultCacheBytes = 128 << 20
+	DefaultCacheLimit = 8 << 30
+)
 
 // DatasetOptions configures a [Dataset].
 type DatasetOptions struct {
-	// CacheDir is a local folder that whole shards are copied to, once, on
-	// first use; several processes may share it. Empty: row groups are range
-	// reads of the store, which suits a local one.
+	// CacheDir is a local folder that keeps decoded row groups as Arrow IPC
+	// files; see "Local cache" in the package's documentation. Any number of
+	// processes and data sets may share it. Empty: row groups are range reads of
+	// the store, decoded by each process.
 	CacheDir string
-	// CacheBytes bounds the decoded row groups kept between batches, in bytes.
-	// It should hold the window of the order: [Order] takes its rows from
-	// [DefaultWindow] row groups at a time. Default 128 MiB.
+	// CacheLimit bounds the files in CacheDir, in bytes; the least recently used
+	// go first. It should hold the windows of the orders in use several times
+	// over; it need not hold the data set. Default 8 GiB.
+	CacheLimit int64
+	// CacheBytes bounds the decoded or mapped row groups that this data set
+	// keeps between batches, in bytes. It should hold the window of the order:
+	// [Order] takes its rows from [DefaultWindow] row groups at a time. Default
+	// 128 MiB.
 	CacheBytes int64
 	// WithoutText leaves out prompts, references and alternatives, which
 	// training doesn't read.
@@ -50,15 +62,15 @@ type Dataset struct {
 	o        DatasetOptions
 	cols     []column
 	schema   *arrow.Schema
-	shards   []*openShard
+	local    *localCache // nil without a CacheDir
 	groups   []groupRef
-	cache    groupCache
+	open     *lru[*openShard]
+	cache    *lru[arrow.Record]
 }
 
 // groupRef places a row group.
 type groupRef struct {
-	shard, index int
-	off          int64 // of its bytes in the file
+	shard, index int32
 	start        int64 // its first row's number in the data set
 }
 
@@ -78,20 +90,24 @@ func OpenDataset(ctx context.Context, blobs Blobs, m Manifest, o DatasetOptions)
 	if o.CacheBytes == 0 {
 		o.CacheBytes = DefaultCacheBytes
 	}
+	if o.CacheLimit == 0 {
+		o.CacheLimit = DefaultCacheLimit
+	}
 	if o.Allocator == nil {
 		o.Allocator = memory.DefaultAllocator
 	}
-	d := &Dataset{blobs: blobs, manifest: m, digest: digest, o: o,
-		cols: readColumns(!o.WithoutText), schema: Schema(!o.WithoutText), shards: make([]*openShard, len(m.Shards))}
-	d.cache.init(o.CacheBytes)
+	d := &Dataset{blobs: blobs, manifest: m, digest: digest, o: o, cols: readColumns(!o.WithoutText), schema: Schema(!o.WithoutText),
+		open: newCountCache[*openShard](openShards), cache: newGroupCache(o.CacheBytes)}
+	if o.CacheDir != "" {
+		if d.local, err = newLocalCache(o.CacheDir, o.CacheLimit, !o.WithoutText); err != nil {
+			return nil, err
+		}
+	}
 	start := int64(0)
 	for i, s := range m.Shards {
-		d.shards[i] = &openShard{name: fmt.Sprintf("shard %d (%s)", i, s.Digest), meta: s, lock: make(chan struct{}, 1)}
-		off := int64(len(parquetMagic))
-		for j, g := range s.RowGroups {
-			d.groups = append(d.groups, groupRef{i, j, off, start})
-			off += g.Bytes
-			start += g.Rows
+		for j, rows := range s.Groups {
+			d.groups = append(d.groups, groupRef{int32(i), int32(j), start})
+			start += rows
 		}
 	}
 	return d, nil
@@ -116,8 +132,9 @@ func (d *Dataset) Close() { d.cache.clear() }
 // Batch returns a record of the rows at the given positions, 0-based row
 // numbers of the whole data set, in that order; a position may come twice. The
 // caller releases the record. Positions that follow one another inside one row
-// group share its memory, others are copied. The row groups a batch touches are
-// all in memory while it is made.
+// group share its memory, which is the mapped file's where there is a CacheDir;
+// others are copied, once, into memory of the allocator. The row groups a batch
+// touches are all in memory while it is made.
 func (d *Dataset) Batch(ctx context.Context, positions []int64) (arrow.Record, error) {
 	picks := make([]pick, len(positions))
 	slot := map[int]int{} // row group → index in groups
@@ -235,38 +252,42 @@ func (d *Dataset) All(ctx context.Context) iter.Seq2[arrow.Record, error] {
 	}
 }
 
-// Verify reads every byte of every shard and decodes it, and returns the first
-// damage met.
-func (d *Dataset) Verify(ctx context.Context) error {
-	for i, s := range d.shards {
-		if err := d.verifyShard(ctx, s); err != nil {
-			return fmt.Errorf("verify %s: %w", d.shards[i].name, err)
-		}
-	}
-	for _, err := range d.All(ctx) {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+// shardName names a shard in errors.
+func (d *Dataset) shardName(i int) string {
+	return fmt.Sprintf("shard %d (%s)", i, d.manifest.Shards[i].Digest)
 }
 
-// readGroup reads, verifies and decodes a row group. The caller releases it.
+// readGroup returns a row group from the local cache or the store. The caller
+// releases it.
 func (d *Dataset) readGroup(ctx context.Context, g int) (arrow.Record, error) {
 	ref := d.groups[g]
-	s := d.shards[ref.shard]
-	f, err := d.footer(ctx, s)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", s.name, err)
+	s := d.manifest.Shards[ref.shard]
+	load := func() (arrow.Record, error) { return d.loadGroup(ctx, int(ref.shard), int(ref.index)) }
+	if d.local == nil {
+		return load()
 	}
-	want := s.meta.RowGroups[ref.index]
-	b, err := d.readRange(ctx, s, ref.off, want.Bytes, want.Digest)
+	rec, err := d.local.get(ctx, cacheKey{s.Digest, int(ref.index), s.Groups[ref.index]}, load)
 	if err != nil {
-		return nil, fmt.Errorf("%s: row group %d: %w", s.name, ref.index, err)
+		return nil, fmt.Errorf("local cache: %w", err)
 	}
-	rec, err := decodeGroup(f, ref.index, want, b, ref.off, d.cols, d.schema, d.o.Allocator)
+	return rec, nil
+}
+
+// loadGroup reads a row group from the store, verifies and decodes it.
+func (d *Dataset) loadGroup(ctx context.Context, shard, index int) (arrow.Record, error) {
+	s := d.manifest.Shards[shard]
+	o, err := d.openShard(ctx, shard)
 	if err != nil {
-		return nil, fmt.Errorf("%s: row group %d: %w: %w", s.name, ref.index, ErrCorrupt, err)
+		return nil, fmt.Errorf("%s: %w", d.shardName(shard), err)
+	}
+	want := o.index.groups[index]
+	b, err := readRange(ctx, d.blobs, s, want.off, want.bytes, want.digest)
+	if err != nil {
+		return nil, fmt.Errorf("%s: row group %d: %w", d.shardName(shard), index, err)
+	}
+	rec, err := decodeGroup(o.file, index, want, b, d.cols, d.schema, d.o.Allocator)
+	if err != nil {
+		return nil, fmt.Errorf("%s: row group %d: %w: %w", d.shardName(shard), index, ErrCorrupt, err)
 	}
 	return rec, nil
 }

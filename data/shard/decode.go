@@ -37,13 +37,12 @@ func (r offsetReader) ReadAt(p []byte, off int64) (int, error) {
 
 // openFooter parses a shard's metadata out of the bytes behind its last row
 // group, which the caller has verified, and checks them against the manifest.
-func openFooter(s Shard, footer []byte) (f *parquet.File, err error) {
+func openFooter(s Shard, x *shardIndex, footer []byte) (f *parquet.File, err error) {
 	defer recovered(&err)
-	off := s.footerOffset()
 	if n := len(footer); n < 8 || int64(binary.LittleEndian.Uint32(footer[n-8:])) > int64(n-8) {
 		return nil, errors.New("the file does not end with Parquet metadata")
 	}
-	f, err = parquet.OpenFile(offsetReader{footer, off}, s.Bytes,
+	f, err = parquet.OpenFile(offsetReader{footer, x.footerOffset()}, s.Bytes,
 		parquet.SkipMagicBytes(true), parquet.SkipPageIndex(true), parquet.SkipBloomFilters(true))
 	if err != nil {
 		return nil, err
@@ -52,12 +51,12 @@ func openFooter(s Shard, footer []byte) (f *parquet.File, err error) {
 		return nil, err
 	}
 	groups := f.Metadata().RowGroups
-	if len(groups) != len(s.RowGroups) {
-		return nil, fmt.Errorf("the file has %d row groups, the manifest %d", len(groups), len(s.RowGroups))
+	if len(groups) != len(s.Groups) {
+		return nil, fmt.Errorf("the file has %d row groups, the manifest %d", len(groups), len(s.Groups))
 	}
 	for i, g := range groups {
-		if g.NumRows != s.RowGroups[i].Rows {
-			return nil, fmt.Errorf("row group %d has %d rows, the manifest says %d", i, g.NumRows, s.RowGroups[i].Rows)
+		if g.NumRows != s.Groups[i] {
+			return nil, fmt.Errorf("row group %d has %d rows, the manifest says %d", i, g.NumRows, s.Groups[i])
 		}
 	}
 	if f.NumRows() != s.Rows {
@@ -66,12 +65,12 @@ func openFooter(s Shard, footer []byte) (f *parquet.File, err error) {
 	return f, nil
 }
 
-// decodeGroup turns a row group's verified bytes, which lie at off in the file,
-// into a record with the given columns. Where a column is one page, and it is
-// in the shards that [Writer] makes by default, values are the page's own
-// memory: they are not copied. That memory belongs to Go's collector, not to
-// mem, which provides list offsets alone.
-func decodeGroup(f *parquet.File, index int, want RowGroup, b []byte, off int64, cols []column, schema *arrow.Schema, mem memory.Allocator) (rec arrow.Record, err error) {
+// decodeGroup turns a row group's verified bytes into a record with the given
+// columns. Where a column is one page, and it is in the shards that [Writer]
+// makes by default, values are the page's own memory: they are not copied. That
+// memory belongs to Go's collector, not to mem, which provides list offsets
+// alone.
+func decodeGroup(f *parquet.File, index int, want rowGroup, b []byte, cols []column, schema *arrow.Schema, mem memory.Allocator) (rec arrow.Record, err error) {
 	arrays := make([]arrow.Array, 0, len(cols))
 	defer func() {
 		for _, a := range arrays {
@@ -89,23 +88,23 @@ func decodeGroup(f *parquet.File, index int, want RowGroup, b []byte, off int64,
 		if !ok {
 			return nil, fmt.Errorf("column %q is not stored in the file", c.name)
 		}
-		if err := checkPages(&f.Metadata().RowGroups[index].Columns[leaf.ColumnIndex].MetaData, b, off); err != nil {
+		if err := checkPages(&f.Metadata().RowGroups[index].Columns[leaf.ColumnIndex].MetaData, b, want.off); err != nil {
 			return nil, fmt.Errorf("column %q: %w", c.name, err)
 		}
-		a, err := readColumn(c, chunk.PagesFrom(offsetReader{b, off}), int(want.Rows), mem)
+		a, err := readColumn(c, chunk.PagesFrom(offsetReader{b, want.off}), int(want.rows), mem)
 		if err != nil {
 			return nil, fmt.Errorf("column %q: %w", c.name, err)
 		}
 		arrays = append(arrays, a)
 	}
 	tokens := arrays[1].(*array.List)
-	if n := int64(tokens.ListValues().Len()); n != want.Tokens {
-		return nil, fmt.Errorf("it has %d tokens, the manifest says %d", n, want.Tokens)
+	if n := int64(tokens.ListValues().Len()); n != want.tokens {
+		return nil, fmt.Errorf("it has %d tokens, the manifest says %d", n, want.tokens)
 	}
 	if err := checkSpans(tokens, arrays[2].(*array.List)); err != nil {
 		return nil, err
 	}
-	return array.NewRecord(schema, arrays, want.Rows), nil
+	return array.NewRecord(schema, arrays, want.rows), nil
 }
 
 // checkPages walks a column's page headers before the library does, which

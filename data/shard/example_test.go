@@ -52,11 +52,14 @@ func Example() {
 		log.Fatal(err)
 	}
 	defer d.Close()
-	order, err := shard.NewOrder(m, 1, 0)
+	order, err := shard.NewOrder(m, shard.OrderOptions{Seed: 1, GlobalBatch: 5})
 	if err != nil {
 		log.Fatal(err)
 	}
-	step := order.Step(0, 5) // the first global batch, of 5 samples
+	step, err := order.Step(ctx, 0)
+	if err != nil {
+		log.Fatal(err)
+	}
 	for rank := range 2 {
 		rec, err := d.Batch(ctx, shard.Slice(step, rank, 2))
 		if err != nil {

@@ -7,88 +7,45 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 
 	"github.com/parquet-go/parquet-go"
 
 	"github.com/specstream/specstream"
 )
 
-// fetchChunk is the size of the range reads that copy a shard, in bytes.
+// fetchChunk is the size of the range reads that verify a shard, in bytes.
 const fetchChunk = 8 << 20
 
-// openShard is what is known of a shard in use.
+// openShard is what is parsed of a shard in use.
 type openShard struct {
-	name string // for errors
-	meta Shard
-	lock chan struct{} // held while the footer is read or the file fetched
-	file *parquet.File // the parsed footer; nil until first use
-	// fetched says that the cache folder holds the file.
-	fetched bool
+	index *shardIndex
+	file  *parquet.File
 }
 
-// acquire takes the shard's lock unless ctx ends first.
-func (s *openShard) acquire(ctx context.Context) error {
-	select {
-	case s.lock <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+// openShard returns a shard's parsed metadata, reading them if need be.
+func (d *Dataset) openShard(ctx context.Context, i int) (*openShard, error) {
+	return d.open.get(ctx, i, func() (*openShard, error) {
+		s := d.manifest.Shards[i]
+		x, err := readIndex(ctx, d.blobs, s)
+		if err != nil {
+			return nil, err
+		}
+		x.lengths = nil // nobody asks for them here
+		off := x.footerOffset()
+		b, err := readRange(ctx, d.blobs, s, off, s.Bytes-off, x.footer)
+		if err != nil {
+			return nil, fmt.Errorf("footer: %w", err)
+		}
+		f, err := openFooter(s, x, b)
+		if err != nil {
+			return nil, fmt.Errorf("footer: %w: %w", ErrCorrupt, err)
+		}
+		return &openShard{x, f}, nil
+	})
 }
 
-func (s *openShard) release() { <-s.lock }
-
-// footer returns the shard's parsed metadata, reading them on first use.
-func (d *Dataset) footer(ctx context.Context, s *openShard) (*parquet.File, error) {
-	if err := s.acquire(ctx); err != nil {
-		return nil, err
-	}
-	f := s.file
-	s.release()
-	if f != nil {
-		return f, nil
-	}
-	// Two callers may both get here; they read the same bytes.
-	off := s.meta.footerOffset()
-	b, err := d.readRange(ctx, s, off, s.meta.Bytes-off, s.meta.Footer)
-	if err != nil {
-		return nil, fmt.Errorf("footer: %w", err)
-	}
-	f, err = openFooter(s.meta, b)
-	if err != nil {
-		return nil, fmt.Errorf("footer: %w: %w", ErrCorrupt, err)
-	}
-	if err := s.acquire(ctx); err != nil {
-		return nil, err
-	}
-	s.file = f
-	s.release()
-	return f, nil
-}
-
-// readRange returns n bytes of a shard at off, whose digest must be want. A
-// damaged copy in the cache folder is fetched anew, once.
-func (d *Dataset) readRange(ctx context.Context, s *openShard, off, n int64, want specstream.Digest) ([]byte, error) {
-	if d.o.CacheDir == "" {
-		return readBlobRange(ctx, d.blobs, s.meta, off, n, want)
-	}
-	cache := DirBlobs{d.o.CacheDir}
-	if err := d.fetch(ctx, s, false); err != nil {
-		return nil, err
-	}
-	b, err := readBlobRange(ctx, cache, s.meta, off, n, want)
-	if !errors.Is(err, ErrCorrupt) && !errors.Is(err, os.ErrNotExist) {
-		return b, err
-	}
-	if err := d.fetch(ctx, s, true); err != nil {
-		return nil, err
-	}
-	return readBlobRange(ctx, cache, s.meta, off, n, want)
-}
-
-// readBlobRange reads and verifies a range of a stored shard.
-func readBlobRange(ctx context.Context, blobs Blobs, s Shard, off, n int64, want specstream.Digest) (b []byte, err error) {
+// readRange reads and verifies a range of a stored shard.
+func readRange(ctx context.Context, blobs Blobs, s Shard, off, n int64, want specstream.Digest) (b []byte, err error) {
 	r, err := openShardBlob(ctx, blobs, s)
 	if err != nil {
 		return nil, err
@@ -119,83 +76,38 @@ func openShardBlob(ctx context.Context, blobs Blobs, s Shard) (BlobReader, error
 	return r, nil
 }
 
-// fetch makes sure that the cache folder holds the shard. With again it
-// replaces the copy that is there.
-func (d *Dataset) fetch(ctx context.Context, s *openShard, again bool) error {
-	if err := s.acquire(ctx); err != nil {
-		return err
-	}
-	defer s.release()
-	if s.fetched && !again {
-		return nil
-	}
-	path := DirBlobs{d.o.CacheDir}.path(s.meta.Digest)
-	if st, err := os.Stat(path); err == nil && st.Size() == s.meta.Bytes && !again {
-		// An earlier fetch verified it before it got this name, and each range
-		// is verified again when it is read.
-		s.fetched = true
-		return nil
-	}
-	r, err := openShardBlob(ctx, d.blobs, s.meta)
-	if err != nil {
-		return err
-	}
-	err = writeFileAtomic(path, &verifiedReader{ctx: ctx, r: r, want: s.meta.Digest})
-	if err = errors.Join(err, r.Close()); err != nil {
-		return fmt.Errorf("copy to %s: %w", path, err)
-	}
-	s.fetched = true
-	return nil
-}
-
 // verifyShard reads the whole blob and checks its digest.
-func (d *Dataset) verifyShard(ctx context.Context, s *openShard) error {
-	r, err := openShardBlob(ctx, d.blobs, s.meta)
+func (d *Dataset) verifyShard(ctx context.Context, i int) error {
+	s := d.manifest.Shards[i]
+	r, err := openShardBlob(ctx, d.blobs, s)
 	if err != nil {
 		return err
 	}
-	_, err = io.Copy(io.Discard, &verifiedReader{ctx: ctx, r: r, want: s.meta.Digest})
-	return errors.Join(err, r.Close())
+	return errors.Join(verifyBlob(ctx, r, s.Digest), r.Close())
 }
 
-// verifiedReader copies a blob and ends with an error, in EOF's place, unless
-// the bytes had the digest wanted. It is read through WriteTo, in large chunks,
-// since each is a request to a remote store.
-type verifiedReader struct {
-	ctx  context.Context
-	r    BlobReader
-	want specstream.Digest
-}
-
-// Read is there for io.Copy's sake, which calls WriteTo.
-func (v *verifiedReader) Read([]byte) (int, error) {
-	return 0, errors.New("verifiedReader is read through WriteTo")
-}
-
-// WriteTo implements [io.WriterTo].
-func (v *verifiedReader) WriteTo(w io.Writer) (int64, error) {
+// verifyBlob reads a blob to its end, in large chunks, since each is a request
+// to a remote store.
+func verifyBlob(ctx context.Context, r BlobReader, want specstream.Digest) error {
 	h := sha256.New()
-	size := v.r.Size()
+	size := r.Size()
 	buf := make([]byte, min(fetchChunk, size))
 	for off := int64(0); off < size; {
-		if err := v.ctx.Err(); err != nil {
-			return off, err
+		if err := ctx.Err(); err != nil {
+			return err
 		}
 		b := buf[:min(int64(len(buf)), size-off)]
-		if k, err := v.r.ReadAt(b, off); k < len(b) {
+		if k, err := r.ReadAt(b, off); k < len(b) {
 			if err == io.EOF {
 				err = fmt.Errorf("%w: they end at byte %d", ErrCorrupt, off+int64(k))
 			}
-			return off, fmt.Errorf("read %d bytes at %d: %w", len(b), off, err)
+			return fmt.Errorf("read %d bytes at %d: %w", len(b), off, err)
 		}
 		h.Write(b)
-		if _, err := w.Write(b); err != nil {
-			return off, err
-		}
 		off += int64(len(b))
 	}
-	if got := specstream.Digest("sha256:" + hex.EncodeToString(h.Sum(nil))); got != v.want {
-		return size, fmt.Errorf("%w: the file has the digest %s", ErrCorrupt, got)
+	if got := specstream.Digest("sha256:" + hex.EncodeToString(h.Sum(nil))); got != want {
+		return fmt.Errorf("%w: the file has the digest %s", ErrCorrupt, got)
 	}
-	return size, nil
+	return nil
 }

@@ -5,14 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
-	"slices"
 
 	"github.com/specstream/specstream"
 )
 
-// ManifestVersion is the version of the manifest's and the shards' format.
-const ManifestVersion = 1
+// ManifestVersion is the version of the manifest's format.
+const ManifestVersion = 2
 
 // MaxShardBytes is the largest shard, in bytes: one PUT to any store.
 const MaxShardBytes = 256 << 20
@@ -26,6 +24,11 @@ type Manifest struct {
 	Lineage Lineage `json:"lineage"`
 	// Counts are the sums over all shards.
 	Counts Counts `json:"counts"`
+	// Lengths is the histogram of the samples' lengths in tokens.
+	Lengths Histogram `json:"lengths"`
+	// TokenCounts are blobs whose sums are the occurrences of each token, one
+	// for each part that has samples; see [TokenCounts].
+	TokenCounts []Blob `json:"token_counts"`
 	// Shards are the files, in the order of the samples.
 	Shards []Shard `json:"shards"`
 }
@@ -41,15 +44,20 @@ type Lineage struct {
 	// VocabSize is one more than the largest id the tokenizer can give. Every
 	// token is below it.
 	VocabSize int `json:"vocab_size"`
+	// Clean names the version of the cleaning rules.
+	Clean string `json:"clean,omitempty"`
 	// Sources are the files read, in order.
 	Sources []Source `json:"sources"`
+	// Parts are the runs of records that were processed one by one, in order;
+	// none if the samples were not made of parts of inputs.
+	Parts []Part `json:"parts,omitempty"`
 	// Account says what became of the records.
 	Account Account `json:"account"`
 }
 
 // Source is one file records were read from.
 type Source struct {
-	// URI is a local path or an s3:// object.
+	// URI is a local path or the address of an object.
 	URI string `json:"uri"`
 	// Bytes is the file's size as stored (compressed if it is).
 	Bytes int64 `json:"bytes"`
@@ -57,6 +65,33 @@ type Source struct {
 	SHA256 specstream.Digest `json:"sha256"`
 	// Records is how many records were read from it.
 	Records int64 `json:"records"`
+}
+
+// Part is a run of whole records of one source and the shards made of it.
+type Part struct {
+	// Source is the index of its source in Lineage.Sources.
+	Source int `json:"source"`
+	// Container is how its records are stored, such as "json-lines".
+	Container string `json:"container"`
+	// Compression is that of the stored file, such as "gzip"; empty for none.
+	Compression string `json:"compression,omitempty"`
+	// Start and End are the byte range of the decompressed text that holds the
+	// records; of a Parquet file the range of row groups.
+	Start int64 `json:"start"`
+	End   int64 `json:"end"`
+	// First is the number of its first record in the source, from 1.
+	First int64 `json:"first"`
+	// Records is how many it has.
+	Records int64 `json:"records"`
+	// Digest names the bytes of the part.
+	Digest string `json:"digest"`
+	// Shards is the half-open range of Manifest.Shards made of it, empty if no
+	// sample came of it. [NewManifest] sets it.
+	Shards [2]int `json:"shards"`
+	// Quarantine is the blob of the records left out, with their reasons; empty
+	// if there is none. QuarantineBytes is its size.
+	Quarantine      specstream.Digest `json:"quarantine,omitempty"`
+	QuarantineBytes int64             `json:"quarantine_bytes,omitempty"`
 }
 
 // Account says what became of the records read.
@@ -69,6 +104,11 @@ type Account struct {
 	Dropped map[string]int64 `json:"dropped"`
 	// Changed counts the records kept but altered, by reason.
 	Changed map[string]int64 `json:"changed"`
+	// Quarantined counts the bad records among the dropped.
+	Quarantined int64 `json:"quarantined,omitempty"`
+	// SamplesDropped counts the samples left out, by reason: of dropped records
+	// and of kept ones.
+	SamplesDropped map[string]int64 `json:"samples_dropped,omitempty"`
 }
 
 // Counts are sizes of a data set.
@@ -83,6 +123,22 @@ type Counts struct {
 	MaxLength int64 `json:"max_length"`
 }
 
+// add adds another part's counts.
+func (c *Counts) add(o Counts) {
+	c.Samples += o.Samples
+	c.Tokens += o.Tokens
+	c.CompletionTokens += o.CompletionTokens
+	c.MaxLength = max(c.MaxLength, o.MaxLength)
+}
+
+// Blob names stored bytes.
+type Blob struct {
+	// Digest is their SHA-256.
+	Digest specstream.Digest `json:"digest"`
+	// Bytes is how many they are.
+	Bytes int64 `json:"bytes"`
+}
+
 // Shard is one Parquet file.
 type Shard struct {
 	// Digest is the SHA-256 of the file: its name in the store.
@@ -92,41 +148,129 @@ type Shard struct {
 	// Rows and Tokens are the sums over its row groups.
 	Rows   int64 `json:"rows"`
 	Tokens int64 `json:"tokens"`
-	// RowGroups are the file's row groups in order. Their bytes follow one
-	// another without a gap from offset 4, behind the file's magic number.
-	RowGroups []RowGroup `json:"row_groups"`
-	// Footer is the SHA-256 of the bytes behind the last row group: page
-	// indexes, metadata and magic number.
-	Footer specstream.Digest `json:"footer"`
+	// Groups are the numbers of rows of the file's row groups, in order.
+	Groups []int64 `json:"groups"`
+	// Index is the blob that places and vouches for the row groups and holds
+	// the rows' lengths; see the package's documentation.
+	Index Blob `json:"index"`
 }
 
-// RowGroup is the unit of reading and of checking.
-type RowGroup struct {
-	Rows   int64 `json:"rows"`
-	Tokens int64 `json:"tokens"`
-	// Bytes is the size of the row group's pages in the file.
-	Bytes int64 `json:"bytes"`
-	// Digest is the SHA-256 of those bytes.
-	Digest specstream.Digest `json:"digest"`
-}
-
-// footerOffset returns where the bytes behind the last row group begin.
-func (s Shard) footerOffset() int64 {
-	off := int64(len(parquetMagic))
-	for _, g := range s.RowGroups {
-		off += g.Bytes
+// NewManifest joins what was written for the parts of a data set, in order, into
+// the manifest, which the caller stores: until then nothing names the shards.
+// The lineage's spec is completed; its parts, if it has any, are those of the
+// arguments one by one, and get their ranges of shards. No sample at all, a
+// token outside the vocabulary or a lineage that does not validate is a
+// [specstream.InputError].
+func NewManifest(l Lineage, parts []Written) (Manifest, error) {
+	l.Spec = l.Spec.WithDefaults()
+	if len(l.Parts) > 0 && len(l.Parts) != len(parts) {
+		return Manifest{}, fmt.Errorf("make manifest: %d parts were written, the lineage names %d", len(parts), len(l.Parts))
 	}
-	return off
+	m := Manifest{Schema: ManifestVersion, Lineage: l, Lengths: Histogram{}, TokenCounts: []Blob{}, Shards: []Shard{}}
+	m.Lineage.Parts = append([]Part(nil), l.Parts...)
+	for i, p := range parts {
+		if p.Counts.Samples > 0 && int64(p.MaxToken) >= int64(l.VocabSize) {
+			in := &specstream.InputError{Record: p.MaxSample, Field: ColumnTokens,
+				Reason: fmt.Sprintf("token %d is outside the vocabulary of %d", p.MaxToken, l.VocabSize)}
+			if len(l.Parts) > 0 {
+				in.Reason = fmt.Sprintf("sample %d of part %d: %s", in.Record, i, in.Reason)
+				in.Record = 0
+			}
+			return Manifest{}, in
+		}
+		first := len(m.Shards)
+		m.Shards = append(m.Shards, p.Shards...)
+		m.Counts.add(p.Counts)
+		m.Lengths = m.Lengths.Add(p.Lengths)
+		if p.TokenCounts != "" {
+			m.TokenCounts = append(m.TokenCounts, Blob{p.TokenCounts, p.TokenCountsBytes})
+		}
+		if len(l.Parts) > 0 {
+			m.Lineage.Parts[i].Shards = [2]int{first, len(m.Shards)}
+		}
+	}
+	if m.Counts.Samples == 0 {
+		return Manifest{}, &specstream.InputError{Field: "inputs", Reason: "no sample is left of the records read",
+			Hint: "see the account of what was dropped"}
+	}
+	if err := m.Validate(); err != nil {
+		return Manifest{}, err
+	}
+	return m, nil
 }
 
-// Encode returns the manifest as it is stored: indented JSON with fields in
-// the order of the struct, map keys sorted, and a final newline.
+// Blobs lists every blob that the data set needs, shards first, with no digest
+// twice: what a store must keep, and a copy must bring along.
+func (m Manifest) Blobs() []Blob {
+	seen := map[specstream.Digest]bool{}
+	var out []Blob
+	add := func(b Blob) {
+		if b.Digest != "" && !seen[b.Digest] {
+			seen[b.Digest] = true
+			out = append(out, b)
+		}
+	}
+	for _, s := range m.Shards {
+		add(Blob{s.Digest, s.Bytes})
+	}
+	for _, s := range m.Shards {
+		add(s.Index)
+	}
+	for _, b := range m.TokenCounts {
+		add(b)
+	}
+	for _, p := range m.Lineage.Parts {
+		add(Blob{p.Quarantine, p.QuarantineBytes})
+	}
+	return out
+}
+
+// Encode returns the manifest as it is stored: JSON with fields in the order of
+// the struct and map keys sorted, one line for each source, part and shard, and
+// a final newline. A shard takes about 300 bytes and 4 for each row group.
 func (m Manifest) Encode() ([]byte, error) {
-	b, err := json.MarshalIndent(m, "", "  ")
+	b, err := json.Marshal(m)
 	if err != nil {
 		return nil, fmt.Errorf("encode manifest: %w", err)
 	}
-	return append(b, '\n'), nil
+	return append(breakLines(b), '\n'), nil
+}
+
+// breakLines puts a line break before the fields of the outermost two objects
+// and before each object in an array of compact JSON.
+func breakLines(b []byte) []byte {
+	out := make([]byte, 0, len(b)+len(b)/64)
+	var open []byte // brackets around the place
+	inString := false
+	for i, c := range b {
+		switch {
+		case inString:
+			inString = c != '"' || escaped(b[:i])
+		case c == '"':
+			inString = true
+		case c == '{' || c == '[':
+			if c == '{' && len(open) > 0 && open[len(open)-1] == '[' {
+				out = append(out, '\n')
+			}
+			open = append(open, c)
+		case c == '}' || c == ']':
+			open = open[:len(open)-1]
+		}
+		out = append(out, c)
+		if c == ',' && !inString && len(open) <= 2 && open[len(open)-1] == '{' {
+			out = append(out, '\n')
+		}
+	}
+	return out
+}
+
+// escaped reports whether an odd number of backslashes ends b.
+func escaped(b []byte) bool {
+	n := 0
+	for n < len(b) && b[len(b)-1-n] == '\\' {
+		n++
+	}
+	return n%2 == 1
 }
 
 // Digest returns the SHA-256 of what [Manifest.Encode] returns. It names the
@@ -143,8 +287,8 @@ func (m Manifest) Digest() (specstream.Digest, error) {
 // content are [specstream.InputError]s that name the file and the field.
 func ReadManifest(name string, r io.Reader) (Manifest, error) {
 	var m Manifest
+	var in *specstream.InputError
 	if err := specstream.DecodeStrict(name, r, &m); err != nil {
-		var in *specstream.InputError
 		if errors.As(err, &in) {
 			c := *in
 			c.Hint = fmt.Sprintf("this version reads data set manifests of schema %d", ManifestVersion)
@@ -153,7 +297,6 @@ func ReadManifest(name string, r io.Reader) (Manifest, error) {
 		return Manifest{}, err
 	}
 	if err := m.Validate(); err != nil {
-		var in *specstream.InputError
 		if errors.As(err, &in) {
 			c := *in
 			c.File = name
@@ -162,153 +305,4 @@ func ReadManifest(name string, r io.Reader) (Manifest, error) {
 		return Manifest{}, fmt.Errorf("%s: %w", name, err)
 	}
 	return m, nil
-}
-
-// Validate checks that every field is in range, digests are well formed and
-// sums agree, and names the first field that is not right.
-func (m Manifest) Validate() error {
-	if m.Schema != ManifestVersion {
-		return &specstream.InputError{Field: "schema", Reason: fmt.Sprintf("%d is not %d", m.Schema, ManifestVersion),
-			Hint: "ingest the data again with this version"}
-	}
-	if err := m.Lineage.validate(); err != nil {
-		return err
-	}
-	if len(m.Shards) == 0 {
-		return specstream.Invalid("shards", "the data set has no shards")
-	}
-	var rows, tokens int64
-	for i, s := range m.Shards {
-		field := fmt.Sprintf("shards[%d]", i)
-		if err := s.validate(field); err != nil {
-			return err
-		}
-		rows, tokens = rows+s.Rows, tokens+s.Tokens
-		if rows < 0 || tokens < 0 {
-			return specstream.Invalid(field, "the counts overflow")
-		}
-	}
-	c := m.Counts
-	switch {
-	case c.Samples != rows:
-		return specstream.Invalid("counts.samples", "%d is not the shards' sum, %d", c.Samples, rows)
-	case c.Tokens != tokens:
-		return specstream.Invalid("counts.tokens", "%d is not the shards' sum, %d", c.Tokens, tokens)
-	case c.CompletionTokens < 0 || c.CompletionTokens > tokens:
-		return specstream.Invalid("counts.completion_tokens", "%d is outside 0..%d", c.CompletionTokens, tokens)
-	case c.MaxLength < 0 || c.MaxLength > tokens || (tokens > 0) != (c.MaxLength > 0):
-		return specstream.Invalid("counts.max_length", "%d can't be among %d tokens", c.MaxLength, tokens)
-	}
-	return nil
-}
-
-func (l Lineage) validate() error {
-	const f = "lineage."
-	if err := l.Spec.Validate(); err != nil {
-		var in *specstream.InputError
-		if errors.As(err, &in) {
-			c := *in
-			c.Field = f + "spec." + c.Field
-			return &c
-		}
-		return fmt.Errorf("lineage.spec: %w", err)
-	}
-	if l.Template == "" {
-		return specstream.Invalid(f+"template", "no template is named")
-	}
-	if err := l.Tokenizer.Validate(); err != nil {
-		return specstream.Invalid(f+"tokenizer", "%v", err)
-	}
-	if l.VocabSize < 1 || l.VocabSize > 1<<31-1 {
-		return specstream.Invalid(f+"vocab_size", "%d is outside 1..2147483647", l.VocabSize)
-	}
-	if len(l.Sources) == 0 {
-		return specstream.Invalid(f+"sources", "no source is named")
-	}
-	for i, s := range l.Sources {
-		sf := fmt.Sprintf("%ssources[%d]", f, i)
-		if s.URI == "" {
-			return specstream.Invalid(sf+".uri", "the source has no name")
-		}
-		if s.Bytes < 0 {
-			return specstream.Invalid(sf+".bytes", "%d is negative", s.Bytes)
-		}
-		if s.Records < 0 {
-			return specstream.Invalid(sf+".records", "%d is negative", s.Records)
-		}
-		if err := s.SHA256.Validate(); err != nil {
-			return specstream.Invalid(sf+".sha256", "%v", err)
-		}
-	}
-	a := l.Account
-	if a.Read < 0 {
-		return specstream.Invalid(f+"account.read", "%d is negative", a.Read)
-	}
-	if a.Kept < 0 || a.Kept > a.Read {
-		return specstream.Invalid(f+"account.kept", "%d is outside 0..%d, the records read", a.Kept, a.Read)
-	}
-	gone := int64(0)
-	for _, n := range a.Dropped {
-		gone += n
-	}
-	for _, r := range []struct {
-		name    string
-		reasons map[string]int64
-	}{{"dropped", a.Dropped}, {"changed", a.Changed}} {
-		for _, reason := range slices.Sorted(maps.Keys(r.reasons)) {
-			if n := r.reasons[reason]; n < 0 || n > a.Read {
-				return specstream.Invalid(f+"account."+r.name, "%d for %q is outside 0..%d, the records read", n, reason, a.Read)
-			}
-		}
-	}
-	if a.Kept+gone != a.Read {
-		return specstream.Invalid(f+"account", "%d records kept and %d dropped are not the %d read", a.Kept, gone, a.Read)
-	}
-	return nil
-}
-
-func (s Shard) validate(field string) error {
-	if err := s.Digest.Validate(); err != nil {
-		return specstream.Invalid(field+".digest", "%v", err)
-	}
-	if err := s.Footer.Validate(); err != nil {
-		return specstream.Invalid(field+".footer", "%v", err)
-	}
-	if s.Bytes < 1 || s.Bytes > MaxShardBytes {
-		return specstream.Invalid(field+".bytes", "%d is outside 1..%d", s.Bytes, MaxShardBytes)
-	}
-	if len(s.RowGroups) == 0 {
-		return specstream.Invalid(field+".row_groups", "the shard has no row groups")
-	}
-	var rows, tokens int64
-	left := s.Bytes
-	for i, g := range s.RowGroups {
-		gf := fmt.Sprintf("%s.row_groups[%d]", field, i)
-		// Every writer keeps these bounds, and they keep 32-bit offsets and the
-		// sums below from overflowing.
-		if g.Rows < 1 || g.Rows > maxGroupRows {
-			return specstream.Invalid(gf+".rows", "%d is outside 1..%d", g.Rows, maxGroupRows)
-		}
-		if g.Tokens < 0 || g.Tokens > maxGroupTokens {
-			return specstream.Invalid(gf+".tokens", "%d is outside 0..%d", g.Tokens, maxGroupTokens)
-		}
-		if g.Bytes < 1 || g.Bytes > left {
-			return specstream.Invalid(gf+".bytes", "%d is outside 1..%d, what the shard has left", g.Bytes, left)
-		}
-		if err := g.Digest.Validate(); err != nil {
-			return specstream.Invalid(gf+".digest", "%v", err)
-		}
-		left -= g.Bytes
-		rows, tokens = rows+g.Rows, tokens+g.Tokens
-	}
-	if s.footerOffset() >= s.Bytes {
-		return specstream.Invalid(field+".bytes", "%d leaves no footer behind the row groups, which end at %d", s.Bytes, s.footerOffset())
-	}
-	if rows != s.Rows {
-		return specstream.Invalid(field+".rows", "%d is not the row groups' sum, %d", s.Rows, rows)
-	}
-	if tokens != s.Tokens {
-		return specstream.Invalid(field+".tokens", "%d is not the row groups' sum, %d", s.Tokens, tokens)
-	}
-	return nil
 }

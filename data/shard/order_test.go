@@ -21,24 +21,33 @@ func orderManifest(name string, rows ...int64) Manifest {
 	d := specstream.DigestBytes([]byte(name))
 	for i, n := range rows {
 		if i%3 == 0 {
-			m.Shards = append(m.Shards, Shard{Digest: d, Footer: d, Bytes: 1 << 20})
+			m.Shards = append(m.Shards, Shard{Digest: d, Bytes: 1 << 20, Index: Blob{d, 1}})
 		}
 		s := &m.Shards[len(m.Shards)-1]
-		s.RowGroups = append(s.RowGroups, RowGroup{Rows: n, Tokens: n, Bytes: n, Digest: d})
+		s.Groups = append(s.Groups, n)
 		s.Rows += n
 		s.Tokens += n
 		m.Counts.Samples += n
 		m.Counts.Tokens += n
 	}
 	m.Counts.MaxLength = 1
+	m.Lengths = Histogram{0, m.Counts.Samples}
 	return m
 }
 
-func newOrder(t testing.TB, m Manifest, seed uint64, window int) *Order {
+func newOrder(t testing.TB, m Manifest, o OrderOptions) *Order {
 	t.Helper()
-	o, err := NewOrder(m, seed, window)
+	order, err := NewOrder(m, o)
 	require.NoError(t, err)
-	return o
+	return order
+}
+
+// step returns the rows of a step.
+func step(t testing.TB, o *Order, k int64) []int64 {
+	t.Helper()
+	rows, err := o.Step(t.Context(), k)
+	require.NoError(t, err)
+	return rows
 }
 
 // Sequences of version 1 of the algorithm. If this fails the order has changed,
@@ -64,10 +73,10 @@ func TestOrderGolden(t *testing.T) {
 	} {
 		// The digest is given, not computed: the manifest's format may grow,
 		// the order must not change with it.
-		o := newOrder(t, orderManifest("golden", v.Groups...), v.Seed, v.Window)
+		o := newOrder(t, orderManifest("golden", v.Groups...), OrderOptions{Seed: v.Seed, Window: v.Window, GlobalBatch: v.Batch})
 		o.manifest = specstream.DigestBytes([]byte("golden"))
 		v.Manifest = o.manifest
-		v.Rows = o.Step(v.Step, v.Batch)
+		v.Rows = step(t, o, v.Step)
 		got = append(got, v)
 	}
 	golden := filepath.Join("testdata", "order.golden.json")
@@ -92,10 +101,10 @@ func TestOrderEveryRowOnceAnEpoch(t *testing.T) {
 		}
 		m := orderManifest(fmt.Sprint(trial), groups...)
 		window, g := 1+r.IntN(12), 1+r.Int64N(2*m.Counts.Samples)
-		o := newOrder(t, m, r.Uint64(), window)
+		o := newOrder(t, m, OrderOptions{Seed: r.Uint64(), Window: window, GlobalBatch: g})
 		var seq []int64
 		for k := int64(0); int64(len(seq)) < 3*o.Rows(); k++ {
-			seq = append(seq, o.Step(k, g)...)
+			seq = append(seq, step(t, o, k)...)
 		}
 		var epochs [][]int64
 		for e := range int64(3) {
@@ -152,22 +161,23 @@ func TestOrderElastic(t *testing.T) {
 	}
 	m := orderManifest("elastic", groups...)
 	const g, steps = 24, 200
-	ref := newOrder(t, m, 7, 4)
+	options := OrderOptions{Seed: 7, Window: 4, GlobalBatch: g}
+	ref := newOrder(t, m, options)
 	want := make([][]int64, steps)
 	for k := range want {
-		want[k] = ref.Step(int64(k), g)
+		want[k] = step(t, ref, int64(k))
 	}
 	for trial := range 50 {
 		for k := 0; k < steps; {
-			o, world := newOrder(t, m, 7, 4), 1+r.IntN(30)
+			o, world := newOrder(t, m, options), 1+r.IntN(30)
 			for range 1 + r.IntN(steps/3) {
 				if k == steps {
 					break
 				}
-				step := o.Step(int64(k), g)
+				rows := step(t, o, int64(k))
 				union := make([]int64, g)
 				for rank := range world {
-					part := Slice(step, rank, world)
+					part := Slice(rows, rank, world)
 					require.LessOrEqual(t, len(part), g/world+1)
 					require.GreaterOrEqual(t, len(part), g/world)
 					for i, p := range part {
@@ -181,29 +191,33 @@ func TestOrderElastic(t *testing.T) {
 	}
 	for range 500 { // random access
 		k := r.IntN(steps)
-		require.Equal(t, want[k], ref.Step(int64(k), g))
+		require.Equal(t, want[k], step(t, ref, int64(k)))
 	}
 	// The batch size regroups positions and changes nothing else.
-	require.Equal(t, slices.Concat(want[0], want[1]), ref.Step(0, 2*g))
+	options.GlobalBatch = 2 * g
+	require.Equal(t, slices.Concat(want[0], want[1]), step(t, newOrder(t, m, options), 0))
 }
 
 func TestOrderDependsOn(t *testing.T) {
 	m := orderManifest("a", 50, 60, 70)
-	base := newOrder(t, m, 1, 2).Step(0, 180)
-	require.Equal(t, base, newOrder(t, m, 1, 2).Step(0, 180))
-	require.NotEqual(t, base, newOrder(t, m, 2, 2).Step(0, 180), "the seed")
-	require.NotEqual(t, base, newOrder(t, m, 1, 3).Step(0, 180), "the window")
-	require.NotEqual(t, base, newOrder(t, orderManifest("b", 50, 60, 70), 1, 2).Step(0, 180), "the manifest")
-	require.Equal(t, newOrder(t, m, 1, DefaultWindow).Step(0, 180), newOrder(t, m, 1, 0).Step(0, 180))
+	order := func(m Manifest, seed uint64, window int) []int64 {
+		return step(t, newOrder(t, m, OrderOptions{Seed: seed, Window: window, GlobalBatch: 180}), 0)
+	}
+	base := order(m, 1, 2)
+	require.Equal(t, base, order(m, 1, 2))
+	require.NotEqual(t, base, order(m, 2, 2), "the seed")
+	require.NotEqual(t, base, order(m, 1, 3), "the window")
+	require.NotEqual(t, base, order(orderManifest("b", 50, 60, 70), 1, 2), "the manifest")
+	require.Equal(t, order(m, 1, DefaultWindow), order(m, 1, 0))
 }
 
 // Every place of an epoch is as likely for every row.
 func TestOrderUniform(t *testing.T) {
 	const rows, epochs = 12, 24000
-	o := newOrder(t, orderManifest("u", 3, 3, 3, 3), 5, 4) // one window: all permutations
+	o := newOrder(t, orderManifest("u", 3, 3, 3, 3), OrderOptions{Seed: 5, Window: 4, GlobalBatch: rows}) // one window: all permutations
 	var seen [rows][rows]float64
 	for e := range int64(epochs) {
-		for at, row := range o.Step(e, rows) {
+		for at, row := range step(t, o, e) {
 			seen[at][row]++
 		}
 	}
@@ -220,20 +234,28 @@ func TestOrderUniform(t *testing.T) {
 }
 
 func TestOrderFarAway(t *testing.T) {
-	o := newOrder(t, orderManifest("far", 3, 4), 1, 0)
-	require.Len(t, o.Step(math.MaxInt64/8-1, 8), 8)
-	require.Empty(t, o.Step(5, 0))
-	require.Panics(t, func() { o.Step(math.MaxInt64/8, 8) })
-	require.Panics(t, func() { o.Step(-1, 8) })
-	require.Panics(t, func() { o.Step(1, -8) })
+	o := newOrder(t, orderManifest("far", 3, 4), OrderOptions{Seed: 1, GlobalBatch: 8})
+	require.Len(t, step(t, o, math.MaxInt64/8-1), 8)
+	require.Panics(t, func() { _, _ = o.Step(t.Context(), math.MaxInt64/8) })
+	require.Panics(t, func() { _, _ = o.Step(t.Context(), -1) })
 	require.Panics(t, func() { Slice(nil, 1, 1) })
 	require.Panics(t, func() { Slice(nil, -1, 1) })
 	require.Empty(t, Slice([]int64{1}, 2, 3))
-	_, err := NewOrder(orderManifest("far", 3), 1, -1)
-	require.ErrorContains(t, err, "window of -1")
-	_, err = NewOrder(Manifest{}, 1, 0)
+	for _, tt := range []struct {
+		field string
+		o     OrderOptions
+	}{{"window", OrderOptions{GlobalBatch: 1, Window: -1}}, {"global_batch", OrderOptions{}}, {"global_batch", OrderOptions{GlobalBatch: -8}}} {
+		_, err := NewOrder(orderManifest("far", 3), tt.o)
+		var in *specstream.InputError
+		require.ErrorAs(t, err, &in)
+		require.Equal(t, tt.field, in.Field)
+	}
+	_, err := NewOrder(orderManifest("far", 3), OrderOptions{GlobalBatch: 1, Bucketing: true})
+	require.ErrorContains(t, err, "bucketing needs the store")
+	_, err = NewOrder(Manifest{}, OrderOptions{GlobalBatch: 1})
 	require.True(t, specstream.BadInput(err))
-	epoch, left := o.Epoch(3, 4) // position 12 = epoch 1, row 5 of 7
+	// Position 12 is row 5 of 7 in epoch 1.
+	epoch, left := newOrder(t, orderManifest("far", 3, 4), OrderOptions{GlobalBatch: 4}).Epoch(3)
 	require.EqualValues(t, 1, epoch)
 	require.EqualValues(t, 1, left)
 }
@@ -245,18 +267,18 @@ func BenchmarkOrder(b *testing.B) {
 	}
 	m := orderManifest("bench", groups...)
 	b.Run("steps", func(b *testing.B) {
-		o := newOrder(b, m, 1, 0)
+		o := newOrder(b, m, OrderOptions{Seed: 1, GlobalBatch: 64})
 		k := int64(0)
 		for b.Loop() {
-			o.Step(k, 64)
+			step(b, o, k)
 			k++
 		}
 	})
 	b.Run("random access", func(b *testing.B) {
-		o := newOrder(b, m, 1, 0)
+		o := newOrder(b, m, OrderOptions{Seed: 1, GlobalBatch: 64})
 		r := rand.New(rand.NewPCG(1, 1))
 		for b.Loop() {
-			o.Step(r.Int64N(1<<40), 64)
+			step(b, o, r.Int64N(1<<40))
 		}
 	})
 }

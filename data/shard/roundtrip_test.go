@@ -48,7 +48,7 @@ func TestRoundTrip(t *testing.T) {
 			tt.o.Blobs = blobs
 			m := write(t, tt.o, tt.samples)
 			require.GreaterOrEqual(t, len(m.Shards), tt.shards)
-			require.GreaterOrEqual(t, len(m.Shards[0].RowGroups), tt.groups)
+			require.GreaterOrEqual(t, len(m.Shards[0].Groups), tt.groups)
 			requireCounts(t, tt.samples, m)
 
 			d, err := OpenDataset(t.Context(), blobs, m, DatasetOptions{Allocator: mem, CacheBytes: 1 << 20})
@@ -112,12 +112,20 @@ func TestSharding(t *testing.T) {
 	for i, s := range m.Shards {
 		require.LessOrEqual(t, s.Tokens, int64(40000), "shard %d", i)
 		require.Equal(t, int64(len(blobs.blobs[s.Digest])), s.Bytes)
-		for j, g := range s.RowGroups {
-			if g.Rows > 1 {
-				require.LessOrEqual(t, g.Tokens, int64(5000), "shard %d row group %d", i, j)
+		for j, g := range testIndex(t, blobs, s).groups {
+			require.Equal(t, s.Groups[j], g.rows)
+			if g.rows > 1 {
+				require.LessOrEqual(t, g.tokens, int64(5000), "shard %d row group %d", i, j)
 			}
 		}
 	}
+}
+
+func testIndex(t testing.TB, blobs Blobs, s Shard) *shardIndex {
+	t.Helper()
+	x, err := readIndex(t.Context(), blobs, s)
+	require.NoError(t, err)
+	return x
 }
 
 // A group that lies in one page and a batch that follows the rows' order are
@@ -208,10 +216,12 @@ func TestParquetFile(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, checkParquetSchema(f))
 	require.Equal(t, "specstream version 1(build shard)", f.Metadata().CreatedBy)
+	x := testIndex(t, blobs, m.Shards[0])
 	off := int64(4)
 	for i, g := range f.Metadata().RowGroups {
-		require.Equal(t, m.Shards[0].RowGroups[i].Rows, g.NumRows)
-		end := off + m.Shards[0].RowGroups[i].Bytes
+		require.Equal(t, m.Shards[0].Groups[i], g.NumRows)
+		require.Equal(t, off, x.groups[i].off)
+		end := off + x.groups[i].bytes
 		for _, c := range g.Columns {
 			md := c.MetaData
 			require.Equal(t, format.Zstd, md.Codec)
@@ -224,12 +234,12 @@ func TestParquetFile(t *testing.T) {
 		}
 		off = end
 	}
-	require.Equal(t, m.Shards[0].footerOffset(), off)
+	require.Equal(t, x.footerOffset(), off)
 
 	// A reader without the manifest is guarded by the pages' checksums: each
 	// flipped byte inside a page's data is noticed.
 	flips, noticed := 0, 0
-	for i := 200; int64(i) < m.Shards[0].footerOffset(); i += 997 {
+	for i := 200; int64(i) < x.footerOffset(); i += 997 {
 		bad := bytes.Clone(b)
 		bad[i] ^= 0x10
 		flips++
@@ -299,7 +309,7 @@ func TestConcurrentBatches(t *testing.T) {
 				})
 			}
 			wg.Wait()
-			require.LessOrEqual(t, d.cache.bytes, d.cache.limit)
+			require.LessOrEqual(t, d.cache.total, d.cache.limit)
 		})
 	}
 }
@@ -316,7 +326,7 @@ func TestCacheSparesReads(t *testing.T) {
 			rec.Release()
 		}
 	}
-	require.Equal(t, len(m.Shards[0].RowGroups)+1, blobs.opens, "each row group and the footer once")
+	require.Equal(t, len(m.Shards[0].Groups)+2, blobs.opens, "each row group, the index and the footer once")
 }
 
 func TestRecordOutlivesDataset(t *testing.T) {

@@ -73,8 +73,8 @@ func (o Options) Validate() error {
 
 // Writer turns samples into shards in a store. It holds one encoded shard
 // (twice while it is being stored) and one row group in memory, and nothing on
-// disk. It is for one goroutine; an
-// abandoned Writer needs no closing, and leaves blobs that no manifest names.
+// disk. It is for one goroutine; an abandoned Writer needs no closing, and leaves
+// blobs that no manifest names.
 type Writer struct {
 	o      Options
 	counts Counts
@@ -83,13 +83,15 @@ type Writer struct {
 
 	file      chunkBuffer // the encoded shard so far
 	pq        *parquet.GenericWriter[row]
-	groups    []RowGroup
-	group     RowGroup // the open row group
+	groups    []rowGroup
+	lengths   []int32  // of the open shard's rows
+	group     rowGroup // the open row group
 	groupRaw  int      // its size before compression
 	tokens    int64    // of the open shard
-	rows      int64
+	histogram Histogram
+	seen      tokenCounter
 	maxToken  int32
-	maxRecord int64 // where maxToken was met, 1-based
+	maxSample int64 // where maxToken was met first, 1-based
 	spans     []int32
 	one       [1]row
 }
@@ -133,12 +135,12 @@ func (w *Writer) Write(ctx context.Context, s data.Sample) error {
 
 func (w *Writer) write(ctx context.Context, s data.Sample, completion, record int64) error {
 	n, raw := int64(len(s.Tokens)), rawSize(s)
-	if w.group.Rows > 0 && (w.group.Tokens+n > int64(w.o.RowGroupTokens) || w.groupRaw+raw > w.o.groupBytes()) {
+	if w.group.rows > 0 && (w.group.tokens+n > int64(w.o.RowGroupTokens) || w.groupRaw+raw > w.o.groupBytes()) {
 		if err := w.endGroup(); err != nil {
 			return err
 		}
 	}
-	if w.rows > 0 && (w.tokens+n > int64(w.o.ShardTokens) || w.encodedBound()+raw > MaxShardBytes) {
+	if len(w.lengths) > 0 && (w.tokens+n > int64(w.o.ShardTokens) || w.encodedBound()+raw > MaxShardBytes) {
 		if err := w.endShard(ctx); err != nil {
 			return err
 		}
@@ -157,13 +159,15 @@ func (w *Writer) write(ctx context.Context, s data.Sample, completion, record in
 	w.one[0] = row{}
 	for _, t := range s.Tokens {
 		if t > w.maxToken {
-			w.maxToken, w.maxRecord = t, record
+			w.maxToken, w.maxSample = t, record
 		}
 	}
-	w.group.Rows++
-	w.group.Tokens += n
+	w.seen.add(s.Tokens)
+	w.histogram.observe(len(s.Tokens))
+	w.group.rows++
+	w.group.tokens += n
 	w.groupRaw += raw
-	w.rows++
+	w.lengths = append(w.lengths, int32(n))
 	w.tokens += n
 	w.counts.Samples++
 	w.counts.Tokens += n
@@ -241,7 +245,7 @@ func (w *Writer) beginShard() {
 		o = append(o, parquet.SkipPageBounds(c.path...))
 	}
 	w.pq = parquet.NewGenericWriter[row](&w.file, o...)
-	w.groups, w.rows, w.tokens = nil, 0, 0
+	w.groups, w.lengths, w.tokens = nil, w.lengths[:0], 0
 }
 
 // endGroup encodes the open row group into the file.
@@ -250,15 +254,15 @@ func (w *Writer) endGroup() error {
 	if err := w.pq.Flush(); err != nil {
 		return fmt.Errorf("encode row group: %w", err)
 	}
-	w.group.Bytes = int64(w.file.n - start)
+	w.group.off, w.group.bytes = int64(start), int64(w.file.n-start)
 	w.groups = append(w.groups, w.group)
-	w.group, w.groupRaw = RowGroup{}, 0
+	w.group, w.groupRaw = rowGroup{}, 0
 	return nil
 }
 
 // endShard closes the file and stores it.
 func (w *Writer) endShard(ctx context.Context) error {
-	if w.group.Rows > 0 {
+	if w.group.rows > 0 {
 		if err := w.endGroup(); err != nil {
 			return err
 		}
@@ -270,22 +274,30 @@ func (w *Writer) endShard(ctx context.Context) error {
 	if len(b) > MaxShardBytes {
 		return fmt.Errorf("close shard %d: it has %d bytes, the most is %d", len(w.shards), len(b), MaxShardBytes)
 	}
-	s := Shard{Bytes: int64(len(b)), Rows: w.rows, Tokens: w.tokens, RowGroups: w.groups}
-	off := int64(len(parquetMagic))
-	for i := range s.RowGroups {
-		g := &s.RowGroups[i]
-		g.Digest = specstream.DigestBytes(b[off : off+g.Bytes])
-		off += g.Bytes
+	s := Shard{Bytes: int64(len(b)), Rows: int64(len(w.lengths)), Tokens: w.tokens}
+	x := shardIndex{groups: w.groups, lengths: w.lengths}
+	for i := range x.groups {
+		g := &x.groups[i]
+		g.digest = specstream.DigestBytes(b[g.off : g.off+g.bytes])
+		s.Groups = append(s.Groups, g.rows)
 	}
-	s.Footer = specstream.DigestBytes(b[off:])
-	d, err := w.o.Blobs.PutBlob(ctx, b)
-	if err != nil {
+	x.footer = specstream.DigestBytes(b[x.footerOffset():])
+	var err error
+	if s.Digest, err = w.o.Blobs.PutBlob(ctx, b); err != nil {
 		return fmt.Errorf("store shard %d: %w", len(w.shards), err)
 	}
-	s.Digest = d
+	if s.Index, err = w.put(ctx, x.encode()); err != nil {
+		return fmt.Errorf("store index of shard %d: %w", len(w.shards), err)
+	}
 	w.shards = append(w.shards, s)
-	w.pq, w.groups, w.rows, w.tokens = nil, nil, 0, 0
+	w.pq, w.groups, w.lengths, w.tokens = nil, nil, w.lengths[:0], 0
 	return nil
+}
+
+// put stores a blob.
+func (w *Writer) put(ctx context.Context, b []byte) (Blob, error) {
+	d, err := w.o.Blobs.PutBlob(ctx, b)
+	return Blob{d, int64(len(b))}, err
 }
 
 // chunkBuffer collects a file in chunks that are used again for the next one,
@@ -322,35 +334,37 @@ func (c *chunkBuffer) take() []byte {
 	return out
 }
 
-// Commit stores the last shard and returns the manifest, which the caller
-// stores: until then nothing names the shards. The lineage's spec is completed.
-// No sample at all, a token outside the vocabulary or a lineage that does not
-// validate is a [specstream.InputError]. The writer is spent afterwards.
-func (w *Writer) Commit(ctx context.Context, l Lineage) (Manifest, error) {
+// Finish stores the last shard and returns what was written, for [NewManifest].
+// No sample at all is fine: there are no shards then. The writer is spent
+// afterwards.
+func (w *Writer) Finish(ctx context.Context) (Written, error) {
 	if w.err != nil {
-		return Manifest{}, w.err
+		return Written{}, w.err
 	}
-	if w.counts.Samples == 0 {
-		return Manifest{}, &specstream.InputError{Field: "inputs", Reason: "no sample is left of the records read",
-			Hint: "see the account of what was dropped"}
-	}
-	if int64(w.maxToken) >= int64(l.VocabSize) {
-		return Manifest{}, &specstream.InputError{Record: w.maxRecord, Field: ColumnTokens,
-			Reason: fmt.Sprintf("token %d is outside the vocabulary of %d", w.maxToken, l.VocabSize)}
-	}
-	l.Spec = l.Spec.WithDefaults()
-	if err := l.validate(); err != nil {
-		return Manifest{}, err
-	}
-	if w.rows > 0 {
+	if len(w.lengths) > 0 {
 		if w.err = w.endShard(ctx); w.err != nil {
-			return Manifest{}, w.err
+			return Written{}, w.err
 		}
 	}
-	m := Manifest{Schema: ManifestVersion, Lineage: l, Counts: w.counts, Shards: w.shards}
-	if err := m.Validate(); err != nil {
-		return Manifest{}, fmt.Errorf("commit data set: %w", err)
+	p := Written{Shards: w.shards, Counts: w.counts, Lengths: w.histogram, MaxToken: w.maxToken, MaxSample: w.maxSample}
+	if w.counts.Samples > 0 {
+		b, err := w.put(ctx, w.seen.encode())
+		if err != nil {
+			w.err = fmt.Errorf("store token counts: %w", err)
+			return Written{}, w.err
+		}
+		p.TokenCounts, p.TokenCountsBytes = b.Digest, b.Bytes
 	}
-	w.err = errors.New("the writer has committed its data set")
-	return m, nil
+	w.err = errors.New("the writer has finished its data set")
+	return p, nil
+}
+
+// Commit is [Writer.Finish] and [NewManifest] for a data set of one part. The
+// writer is spent afterwards.
+func (w *Writer) Commit(ctx context.Context, l Lineage) (Manifest, error) {
+	p, err := w.Finish(ctx)
+	if err != nil {
+		return Manifest{}, err
+	}
+	return NewManifest(l, []Written{p})
 }

@@ -1,0 +1,5 @@
+//go:build unix && !linux
+
+package shard
+
+const mapAhead = 0
