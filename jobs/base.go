@@ -11,6 +11,7 @@ import (
 
 	"github.com/specstream/specstream"
 	"github.com/specstream/specstream/data"
+	"github.com/specstream/specstream/data/clean"
 	"github.com/specstream/specstream/data/ingest"
 	"github.com/specstream/specstream/data/shard"
 	"github.com/specstream/specstream/data/tokenizer"
@@ -130,15 +131,14 @@ func Base(ctx context.Context, spec BaseSpec, out, work string, progress func(st
 		return BaseResult{}, err
 	}
 	blobs := shard.DirBlobs{Dir: filepath.Join(work, "data")}
-	w, err := shard.NewWriter(shard.Options{Blobs: blobs, ShardTokens: spec.Data.ShardTokens})
+	in := newInputs()
+	account, err := ingest.Run(ctx, spec.Data, ingest.Options{Tokenizer: tok, TokenizerDir: filepath.Join(work, "tokenizer"), Open: in.open, List: in.list,
+		Blobs: blobs, Memo: ingest.DirMemo{Dir: filepath.Join(work, "data", "memo")}})
 	if err != nil {
 		return BaseResult{}, err
 	}
-	account, err := ingest.Run(ctx, ingest.Options{Spec: spec.Data, Tokenizer: tok, Writer: w})
-	if err != nil {
-		return BaseResult{}, err
-	}
-	batches, closeData, err := openBatches(ctx, blobs, account.Dataset, spec.Seed, "")
+	ts := spec.train()
+	batches, closeData, err := openBatches(ctx, blobs, account.Dataset, ts, "")
 	if err != nil {
 		return BaseResult{}, err
 	}
@@ -146,7 +146,6 @@ func Base(ctx context.Context, spec BaseSpec, out, work string, progress func(st
 	bos, _ := tok.BOS()
 	eos, _ := tok.EOS()
 	weights := model.NewWeights(spec.config(tok.VocabSize(), bos, eos), spec.Seed)
-	ts := spec.train()
 	backend := gorgonia.NewBase[float32](weights, ts.WeightDecay, ts.ClipNorm)
 	history, err := trainer.Run(ctx, ts, backend, trainer.WholeText{Batches: batches}, trainer.StateDir(filepath.Join(work, "state")), func(p trainer.Progress) {
 		if progress != nil {
@@ -200,18 +199,18 @@ func saveTokenizer(tok *tokenizer.Tokenizer, dir string) error {
 func recordTexts(ctx context.Context, spec specstream.DataSpec) (iter.Seq[string], *error) {
 	failed := new(error)
 	return func(yield func(string) bool) {
-		inputs, err := data.Expand(spec.Inputs)
+		t, err := newTexts(spec)
 		if err != nil {
 			*failed = err
 			return
 		}
-		template, err := data.TemplateFor(spec.Format, spec.Template)
+		uris, err := data.Expand(ctx, spec.Inputs, t.in.list)
 		if err != nil {
 			*failed = err
 			return
 		}
-		for _, in := range inputs {
-			more, err := fileTexts(ctx, spec, template, in, yield)
+		for _, uri := range uris {
+			more, err := t.file(ctx, uri, yield)
 			if err != nil {
 				*failed = err
 			}
@@ -222,51 +221,86 @@ func recordTexts(ctx context.Context, spec specstream.DataSpec) (iter.Seq[string
 	}, failed
 }
 
-// fileTexts yields one file's pieces; it returns false when yield did.
-func fileTexts(ctx context.Context, spec specstream.DataSpec, template data.Template, path string, yield func(string) bool) (more bool, err error) {
-	r, err := data.Open(ctx, spec.Format, path)
+// texts renders records.
+type texts struct {
+	in       inputs
+	format   data.Format
+	cleaner  *clean.Cleaner
+	template data.Template
+	left     int // records that the spec's limit leaves; negative: no limit
+}
+
+func newTexts(spec specstream.DataSpec) (t *texts, err error) {
+	t = &texts{in: newInputs(), left: -1}
+	if spec.Limit > 0 {
+		t.left = spec.Limit
+	}
+	if t.format, err = data.FormatFor(spec); err != nil {
+		return nil, err
+	}
+	if t.cleaner, err = clean.New(*spec.Clean); err != nil {
+		return nil, err
+	}
+	t.template, err = data.TemplateFor(spec, t.format, "")
+	return t, err
+}
+
+// file yields one file's pieces; it returns false when no more are wanted.
+func (t *texts) file(ctx context.Context, uri string, yield func(string) bool) (more bool, err error) {
+	r, err := data.OpenWith(ctx, t.format, uri, t.in.open)
 	if err != nil {
 		return false, err
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
-	for n := 0; spec.Limit == 0 || n < spec.Limit; n++ {
-		rec, err := r.Next()
+	for t.left != 0 {
+		t.left--
+		pieces, err := t.record(r)
 		var bad *data.BadRecordError
 		var skip *data.SkipError
 		switch {
 		case errors.Is(err, io.EOF):
+			t.left++
 			return true, nil
 		case errors.As(err, &bad), errors.As(err, &skip):
 			continue // the ingest that follows counts and judges it
 		case err != nil:
 			return false, err
 		}
-		pieces, err := template.Render(rec)
-		if errors.As(err, &bad) {
-			continue
-		}
-		if err != nil {
-			return false, err
-		}
 		for _, p := range pieces {
-			if !yield(p.Text) {
+			if p.Text != "" && !yield(p.Text) {
 				return false, nil
 			}
 		}
 	}
-	return true, nil
+	return false, nil
 }
 
-// openBatches opens a dataset for training in the order of a seed.
-func openBatches(ctx context.Context, blobs shard.Blobs, m shard.Manifest, seed uint64, cacheDir string) (trainer.ShardBatches, func(), error) {
+// record renders the next record.
+func (t *texts) record(r *data.Reader) ([]data.Piece, error) {
+	rec, err := r.Next()
+	if err == nil {
+		err = t.cleaner.Clean(&rec)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return t.template.Render(rec, false)
+}
+
+// openBatches opens a dataset for training in the order that a specification
+// asks for.
+func openBatches(ctx context.Context, blobs shard.Blobs, m shard.Manifest, spec specstream.TrainSpec, cacheDir string) (trainer.Batches, func(), error) {
+	order, err := shard.NewOrder(m, shard.OrderOptions{Seed: spec.Seed, GlobalBatch: int64(spec.BatchSize), Bucketing: spec.Bucketing, Blobs: blobs})
+	if err != nil {
+		return nil, nil, err
+	}
 	ds, err := shard.OpenDataset(ctx, blobs, m, shard.DatasetOptions{CacheDir: cacheDir, WithoutText: true})
 	if err != nil {
-		return trainer.ShardBatches{}, nil, fmt.Errorf("open dataset: %w", err)
+		return nil, nil, fmt.Errorf("open dataset: %w", err)
 	}
-	order, err := shard.NewOrder(m, seed, 0)
-	if err != nil {
-		ds.Close()
-		return trainer.ShardBatches{}, nil, err
+	batches := &trainer.ShardBatches{Dataset: ds, Order: order}
+	if spec.PackTokens > 0 {
+		return trainer.Packed{Batches: batches, Tokens: spec.PackTokens}, batches.Close, nil
 	}
-	return trainer.ShardBatches{Dataset: ds, Order: order}, ds.Close, nil
+	return batches, batches.Close, nil
 }

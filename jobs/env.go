@@ -14,7 +14,6 @@ import (
 	"github.com/specstream/specstream"
 	"github.com/specstream/specstream/checkpoints"
 	"github.com/specstream/specstream/checkpoints/open"
-	"github.com/specstream/specstream/data"
 	"github.com/specstream/specstream/data/shard"
 	"github.com/specstream/specstream/data/tokenizer"
 	"github.com/specstream/specstream/model"
@@ -44,11 +43,15 @@ func OpenEnv(ctx context.Context, uri, work string) (*Env, error) {
 type repoBlobs struct{ *checkpoints.Repo }
 
 func (b repoBlobs) OpenBlob(ctx context.Context, d specstream.Digest) (shard.BlobReader, error) {
-	return b.Repo.OpenBlob(ctx, d)
+	r, err := b.Repo.OpenBlob(ctx, d)
+	if errors.Is(err, checkpoints.ErrNotFound) {
+		return nil, fmt.Errorf("%w: %w", fs.ErrNotExist, err)
+	}
+	return r, err
 }
 
 // Files of a base's folder that make up the model; others are left alone.
-var baseFiles = []string{"config.json", "tokenizer.json", "tokenizer_config.json", "generation_config.json", "model.safetensors.index.json"}
+var baseFiles = []string{"config.json", "tokenizer.json", "tokenizer_config.json", "generation_config.json", "chat_template.jinja", "model.safetensors.index.json"}
 
 // isBaseFile reports whether a folder's file belongs to the model.
 func isBaseFile(name string) bool {
@@ -177,23 +180,6 @@ func (e *Env) openDataset(ctx context.Context, ref specstream.Ref) (dataset, err
 	defer r.Close()
 	sm, err := shard.ReadManifest(ref.Key, io.NewSectionReader(r, 0, r.Size()))
 	return dataset{ref: ref, content: m.Content, manifest: sm}, err
-}
-
-// opener opens local files and objects of s3:// stores.
-func opener(ctx context.Context, uri string) (io.ReadCloser, error) {
-	if !strings.HasPrefix(uri, "s3://") {
-		return data.OpenFile(ctx, uri)
-	}
-	bucket, key, _ := strings.Cut(strings.TrimPrefix(uri, "s3://"), "/")
-	s, err := open.Store(ctx, "s3://"+bucket)
-	if err != nil {
-		return nil, err
-	}
-	r, _, err := s.Get(ctx, key)
-	if errors.Is(err, checkpoints.ErrNotFound) {
-		return nil, &specstream.InputError{File: uri, Reason: "no such object"}
-	}
-	return r, err
 }
 
 // rawJSON marshals a completed specification for a manifest.

@@ -24,7 +24,8 @@ type TrainInput struct {
 	Spec specstream.TrainSpec
 	// Base is a Hugging Face folder.
 	Base string
-	// Blobs and Data are the dataset; CacheDir, if set, keeps its shards.
+	// Blobs and Data are the dataset; CacheDir, if set, keeps its decoded row
+	// groups, for any number of processes.
 	Blobs    shard.Blobs
 	Data     shard.Manifest
 	CacheDir string
@@ -69,7 +70,7 @@ func Train(ctx context.Context, in TrainInput) (TrainResult, error) {
 	if err != nil {
 		return TrainResult{}, err
 	}
-	batches, closeData, err := openBatches(ctx, in.Blobs, in.Data, spec.Seed, in.CacheDir)
+	batches, closeData, err := openBatches(ctx, in.Blobs, in.Data, spec, in.CacheDir)
 	if err != nil {
 		return TrainResult{}, err
 	}

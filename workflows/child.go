@@ -19,7 +19,7 @@ func workID(kind string, determinants ...any) (string, error) {
 
 // IngestID names the ingestion of a spec with a base's tokenizer.
 func IngestID(spec specstream.DataSpec, base specstream.Digest) (string, error) {
-	return workID("ingest", spec.WithDefaults(), base)
+	return workID("ingest", spec.Named(), base)
 }
 
 // TrainID names the training of an adapter from the contents of its base and dataset.

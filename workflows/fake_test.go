@@ -19,11 +19,18 @@ type fakeWork struct {
 	promoted []workflows.PromoteInput
 	reports  []workflows.ReportInput
 
-	ingest   func(ctx context.Context, in workflows.IngestInput) error
+	ingest   func(ctx context.Context, in workflows.IngestStep) error
 	train    func(ctx context.Context, in workflows.TrainInput) error
 	evaluate func(e *workflows.EvaluationInfo)
 	resolve  func() error
 	report   func() error
+
+	// Of an ingestion of several parts.
+	plan        *workflows.DatasetPlan
+	unprocessed [][2]int // once duplicates are resolved
+	onPart      func(ctx context.Context, stage string, in workflows.IngestStep) error
+	parts       []string
+	committed   []workflows.IngestStep
 }
 
 func ref(name string) specstream.Ref {
@@ -58,15 +65,58 @@ func (f *fakeWork) ResolveBase(_ context.Context, in workflows.ResolveBaseInput)
 	}, nil
 }
 
-func (f *fakeWork) IngestDataset(ctx context.Context, in workflows.IngestInput) (workflows.DatasetInfo, error) {
+// dataset is what an ingestion of a spec comes to.
+func dataset(spec specstream.DataSpec) (workflows.DatasetInfo, error) {
+	d, err := specstream.DigestJSON(spec)
+	return workflows.DatasetInfo{Ref: ref("data-" + d.Short()), Digest: d, Account: workflows.Account{Read: 10, Kept: 10, Tokens: 1000, Shards: 1}}, err
+}
+
+func (f *fakeWork) PlanDataset(ctx context.Context, in workflows.IngestStep) (workflows.DatasetPlan, error) {
 	f.count("ingest")
 	if f.ingest != nil {
 		if err := f.ingest(ctx, in); err != nil {
-			return workflows.DatasetInfo{}, err
+			return workflows.DatasetPlan{}, err
 		}
 	}
-	d, err := specstream.DigestJSON(in.Spec)
-	return workflows.DatasetInfo{Ref: ref("data-" + d.Short()), Digest: d, Account: workflows.Account{Read: 10, Kept: 10, Tokens: 1000, Shards: 1}}, err
+	if f.plan != nil {
+		return *f.plan, nil
+	}
+	d, err := dataset(in.Spec)
+	return workflows.DatasetPlan{Plan: d.Digest, Parts: 1, Dataset: &d}, err
+}
+
+func (f *fakeWork) part(ctx context.Context, stage string, in workflows.IngestStep) (workflows.DatasetPart, error) {
+	f.count(stage)
+	f.mu.Lock()
+	f.parts = append(f.parts, fmt.Sprintf("%s %d", stage, in.Part))
+	f.mu.Unlock()
+	if f.onPart != nil {
+		if err := f.onPart(ctx, stage, in); err != nil {
+			return workflows.DatasetPart{}, err
+		}
+	}
+	return workflows.DatasetPart{Bytes: 100, Records: 10}, nil
+}
+
+func (f *fakeWork) SignPart(ctx context.Context, in workflows.IngestStep) (workflows.DatasetPart, error) {
+	return f.part(ctx, "sign", in)
+}
+
+func (f *fakeWork) ProcessPart(ctx context.Context, in workflows.IngestStep) (workflows.DatasetPart, error) {
+	return f.part(ctx, "process", in)
+}
+
+func (f *fakeWork) ResolveDuplicates(_ context.Context, in workflows.IngestStep) (workflows.DatasetDuplicates, error) {
+	f.count("resolve duplicates")
+	return workflows.DatasetDuplicates{Resolution: ref("resolution").Digest, Pending: f.unprocessed}, nil
+}
+
+func (f *fakeWork) CommitDataset(_ context.Context, in workflows.IngestStep) (workflows.DatasetInfo, error) {
+	f.count("commit")
+	f.mu.Lock()
+	f.committed = append(f.committed, in)
+	f.mu.Unlock()
+	return dataset(in.Spec)
 }
 
 func (f *fakeWork) TrainAdapter(ctx context.Context, in workflows.TrainInput) (workflows.CheckpointInfo, error) {

@@ -23,16 +23,20 @@ const (
 // Activity types.
 const (
 	ResolveBaseActivity        = "ResolveBase"
-	IngestDatasetActivity      = "IngestDatasetActivity"
+	PlanDatasetActivity        = "PlanDataset"
+	SignPartActivity           = "SignPart"
+	ResolveDuplicatesActivity  = "ResolveDuplicates"
+	ProcessPartActivity        = "ProcessPart"
+	CommitDatasetActivity      = "CommitDataset"
 	TrainAdapterActivity       = "TrainAdapterActivity"
 	EvaluateCheckpointActivity = "EvaluateCheckpointActivity"
 	PromoteCheckpointActivity  = "PromoteCheckpointActivity"
 	BuildReportActivity        = "BuildReport"
 )
 
-// Messages a running [Pipeline] answers.
+// Messages a running workflow answers.
 const (
-	// StatusQuery answers with a [Status].
+	// StatusQuery answers with a [Status]; of [IngestDataset], an [IngestStatus].
 	StatusQuery = "status"
 	// ApproveUpdate takes an [ApproveInput] and answers with a [Decision].
 	ApproveUpdate = "approve"

@@ -21,7 +21,7 @@ import (
 	"github.com/specstream/specstream/workflows"
 )
 
-func newEnv(t *testing.T, f *fakeWork) *testsuite.TestWorkflowEnvironment {
+func newEnv(t *testing.T, f workflows.Activities) *testsuite.TestWorkflowEnvironment {
 	t.Helper()
 	var s testsuite.WorkflowTestSuite
 	s.SetLogger(log.NewStructuredLogger(slog.New(slog.DiscardHandler)))
@@ -179,7 +179,7 @@ func TestPipelineStopsAtBadInputOfAStage(t *testing.T) {
 		want string
 	}{
 		{"base", &fakeWork{resolve: func() error { return badInput("config.json: field \"hidden_size\": missing") }}, "base model: config.json"},
-		{"data", &fakeWork{ingest: func(_ context.Context, in workflows.IngestInput) error {
+		{"data", &fakeWork{ingest: func(_ context.Context, in workflows.IngestStep) error {
 			return badInput("%s: record 3: field \"answer\": missing", in.Spec.Inputs[0])
 		}}, "record 3"},
 		{"train", &fakeWork{train: func(context.Context, workflows.TrainInput) error {

@@ -35,7 +35,11 @@ func RegisterShort(r worker.ActivityRegistry, a Activities) {
 
 // RegisterCompute registers the activities of [ComputeQueue].
 func RegisterCompute(r worker.ActivityRegistry, a Activities) {
-	r.RegisterActivityWithOptions(a.IngestDataset, activity.RegisterOptions{Name: IngestDatasetActivity})
+	r.RegisterActivityWithOptions(a.PlanDataset, activity.RegisterOptions{Name: PlanDatasetActivity})
+	r.RegisterActivityWithOptions(a.SignPart, activity.RegisterOptions{Name: SignPartActivity})
+	r.RegisterActivityWithOptions(a.ResolveDuplicates, activity.RegisterOptions{Name: ResolveDuplicatesActivity})
+	r.RegisterActivityWithOptions(a.ProcessPart, activity.RegisterOptions{Name: ProcessPartActivity})
+	r.RegisterActivityWithOptions(a.CommitDataset, activity.RegisterOptions{Name: CommitDatasetActivity})
 	r.RegisterActivityWithOptions(a.TrainAdapter, activity.RegisterOptions{Name: TrainAdapterActivity})
 	r.RegisterActivityWithOptions(a.EvaluateCheckpoint, activity.RegisterOptions{Name: EvaluateCheckpointActivity})
 }

@@ -106,7 +106,7 @@ var scenarios = []struct {
 	{name: "gate_failed", spec: func() specstream.JobSpec { j := autoJob(); j.Gates.MeanAcceptedTokens = 9; return j },
 		ends: enumspb.WORKFLOW_EXECUTION_STATUS_COMPLETED, outcome: workflows.GateFailed},
 	{name: "bad_input", work: func() *fakeWork {
-		return &fakeWork{ingest: func(_ context.Context, in workflows.IngestInput) error {
+		return &fakeWork{ingest: func(_ context.Context, in workflows.IngestStep) error {
 			if in.Spec.Inputs[0] == "dev.json" {
 				return badInput("dev.json: record 3: field \"answer\": missing")
 			}

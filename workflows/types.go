@@ -18,8 +18,17 @@ type Activities interface {
 	// ResolveBase makes the base model named by a folder or a reference an
 	// artefact of the store.
 	ResolveBase(ctx context.Context, in ResolveBaseInput) (BaseInfo, error)
-	// IngestDataset turns the records a spec names into committed shards.
-	IngestDataset(ctx context.Context, in IngestInput) (DatasetInfo, error)
+	// PlanDataset cuts the inputs a spec names into parts. When there is but one,
+	// it does all the rest too.
+	PlanDataset(ctx context.Context, in IngestStep) (DatasetPlan, error)
+	// SignPart makes what duplicates of a part's records are found by.
+	SignPart(ctx context.Context, in IngestStep) (DatasetPart, error)
+	// ResolveDuplicates finds the duplicates among all parts.
+	ResolveDuplicates(ctx context.Context, in IngestStep) (DatasetDuplicates, error)
+	// ProcessPart turns a part's records into shards.
+	ProcessPart(ctx context.Context, in IngestStep) (DatasetPart, error)
+	// CommitDataset joins the parts and commits the dataset.
+	CommitDataset(ctx context.Context, in IngestStep) (DatasetInfo, error)
 	// TrainAdapter trains an adapter and commits its checkpoint.
 	TrainAdapter(ctx context.Context, in TrainInput) (CheckpointInfo, error)
 	// EvaluateCheckpoint decodes held-out prompts and commits the measurements.
@@ -55,36 +64,6 @@ type BaseConfig struct {
 	Heads     int    `json:"heads"`
 	KVHeads   int    `json:"kv_heads"`
 	Vocab     int    `json:"vocab"`
-}
-
-// IngestInput asks for a dataset.
-type IngestInput struct {
-	Spec specstream.DataSpec `json:"spec"`
-	// Base supplies the tokenizer when the spec names none.
-	Base specstream.Ref `json:"base"`
-	// Runtime says how the work is run; it changes no result.
-	Runtime specstream.RuntimeSpec `json:"runtime,omitzero"`
-}
-
-// DatasetInfo describes a committed dataset.
-type DatasetInfo struct {
-	Ref specstream.Ref `json:"ref"`
-	// Digest names the dataset's content; equal records, template and tokenizer
-	// give equal digests.
-	Digest  specstream.Digest `json:"digest"`
-	Account Account           `json:"account"`
-}
-
-// Account says what became of the records read.
-type Account struct {
-	Read    int64            `json:"read"`
-	Kept    int64            `json:"kept"`
-	Dropped map[string]int64 `json:"dropped,omitempty"` // by reason
-	Changed map[string]int64 `json:"changed,omitempty"` // by reason
-	Tokens  int64            `json:"tokens"`
-	Shards  int              `json:"shards"`
-	// Manifest is the digest of the dataset's manifest.
-	Manifest specstream.Digest `json:"manifest,omitempty"`
 }
 
 // TrainInput asks for an adapter.
@@ -202,6 +181,11 @@ type Progress struct {
 	Loss            float64 `json:"loss,omitempty"`
 	TokensPerSecond float64 `json:"tokens_per_second,omitempty"`
 	ETASeconds      float64 `json:"eta_seconds,omitempty"`
+	// Bytes of TotalBytes are read, at so many a second: of an ingestion.
+	Bytes            int64   `json:"bytes,omitempty"`
+	TotalBytes       int64   `json:"total_bytes,omitempty"`
+	RecordsPerSecond float64 `json:"records_per_second,omitempty"`
+	BytesPerSecond   float64 `json:"bytes_per_second,omitempty"`
 }
 
 // Heartbeat is the detail of an activity's heartbeats. It is a hint, up to most

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 
 	"github.com/specstream/specstream"
 	"github.com/specstream/specstream/data/ingest"
@@ -27,25 +28,23 @@ func Example() {
 		return
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	w, err := shard.NewWriter(shard.Options{Blobs: shard.DirBlobs{Dir: dir}})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	account, err := ingest.Run(context.Background(), ingest.Options{
-		Spec:      specstream.DataSpec{Format: "sql", Inputs: []string{"mem://questions.json"}},
+	blobs := shard.DirBlobs{Dir: dir}
+	spec := specstream.DataSpec{Format: "sql", Inputs: []string{"mem://questions.json"}}
+	options := ingest.Options{
 		Tokenizer: bytesTokenizer{},
-		Writer:    w,
-		Opener: func(context.Context, string) (io.ReadCloser, error) {
+		Blobs:     blobs,
+		Memo:      ingest.DirMemo{Dir: filepath.Join(dir, "memo")},
+		Open: func(context.Context, string) (io.ReadCloser, error) {
 			return io.NopCloser(bytes.NewReader(file.Bytes())), nil
 		},
-	})
+	}
+	account, err := ingest.Run(context.Background(), spec, options)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	// The data set exists once its manifest is stored.
-	if err := (shard.DirBlobs{Dir: dir}).PutManifest(account.Dataset); err != nil {
+	if err := blobs.PutManifest(account.Dataset); err != nil {
 		fmt.Println(err)
 		return
 	}
@@ -62,6 +61,23 @@ func (bytesTokenizer) Encode(dst []int32, text string) []int32 {
 	}
 	return dst
 }
+
+// EncodeMarked encodes each text by itself.
+func (t bytesTokenizer) EncodeMarked(dst []int32, texts []string, literal []bool) (ids []int32, marks []int) {
+	n := len(dst)
+	for i, s := range texts {
+		switch {
+		case s == "</s>" && !literal[i]:
+			dst = append(dst, 256)
+		default:
+			dst = t.Encode(dst, s)
+		}
+		marks = append(marks, len(dst)-n)
+	}
+	return dst, marks
+}
+
+func (bytesTokenizer) Token(id int32) string { return map[int32]string{256: "</s>"}[id] }
 
 func (bytesTokenizer) Decode(ids []int32) string {
 	var b []byte

@@ -1,320 +1,219 @@
-// Package ingest makes a data set of instruction records: it reads inputs,
-// decodes, renders and tokenises their records in parallel, and writes the
-// samples as shards in the order of the inputs. The same inputs, specification
-// and tokenizer give the same data set, byte for byte, however many workers
-// take part.
+// Package ingest makes a data set of instruction records in stages that any
+// number of processes may share:
 //
-// Memory is bounded by the number of workers, the longest record (64 MiB at
-// most) and what the writer holds; inputs may be of any size.
+//	Plan     scans the inputs and cuts them into parts; its digest names the rest
+//	Sign     makes the signatures of a part's records, to find duplicates by
+//	Resolve  finds the duplicates among all parts
+//	Process  decodes, cleans, renders and tokenises a part, and writes its shards
+//	Merge    joins the parts' shards to a data set
+//
+// Sign and Resolve are only needed when duplicates are left out. What a stage
+// makes depends on its part's content and the specification alone, never on who
+// makes it, and is remembered under the digest of all that it depends on. So the
+// same inputs, specification and tokenizer give the same data set, byte for
+// byte, whatever the number of workers; a run that was killed goes on where it
+// was; and a data set grown by new inputs shares the shards of the old ones.
+//
+// Memory is bounded by the parts in flight, the longest record (64 MiB at most)
+// and what the shard writers hold; inputs may be of any size.
 package ingest
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
+	"os"
 	"runtime"
-	"time"
 
 	"github.com/specstream/specstream"
 	"github.com/specstream/specstream/data"
+	"github.com/specstream/specstream/data/clean"
 	"github.com/specstream/specstream/data/shard"
 )
 
-// Writer takes the samples and commits them as one data set; [shard.Writer] is
-// one.
-type Writer interface {
-	data.SampleWriter
-	// Commit completes the shards and returns the manifest that names them.
-	// Until the caller stores it, there is no data set.
-	Commit(ctx context.Context, l shard.Lineage) (shard.Manifest, error)
-}
+// Blobs is where plans, signatures, quarantines and shards go.
+type Blobs = shard.Blobs
 
-// Options configures [Run].
+// Options says with what the stages work. None of it changes their results.
 type Options struct {
-	// Spec says what is read and how; it is completed with its defaults. Its
-	// Tokenizer field is not followed: Tokenizer below is used.
-	Spec specstream.DataSpec
-	// Tokenizer encodes the text.
+	// Tokenizer encodes the text; the specification's own field is not followed.
 	Tokenizer data.Tokenizer
-	// Opener opens the inputs. Default: files of the local disk.
-	Opener data.Opener
-	// Writer takes the samples.
-	Writer Writer
-	// Quarantine takes a JSON line for each bad record ([Quarantined]); nil
-	// keeps none, but they are counted all the same.
-	Quarantine io.Writer
-	// Progress is told how far the work is, a few times a second and at the
-	// end, by the goroutine that called Run. May be nil.
-	Progress func(Progress)
+	// TokenizerDir is the folder that has the tokenizer's tokenizer_config.json,
+	// for the template "model".
+	TokenizerDir string
+	// Open opens the inputs. Default: files of the local disk.
+	Open data.Opener
+	// List resolves patterns that are not the local disk's. May be nil.
+	List data.Lister
+	// Blobs takes what the stages make.
+	Blobs Blobs
+	// Shards takes the shards alone. Default: Blobs.
+	Shards Blobs
+	// Memo remembers which work is done. Default: nothing is remembered.
+	Memo Memo
+	// Scratch is a folder for temporary files. Default: the system's.
+	Scratch string
 	// Workers is the number of records decoded and tokenised at once. Default:
 	// the number of CPUs Go uses.
 	Workers int
+	// Quarantine is given what became of each record that was not kept as it
+	// was, in the order of the inputs, also when the job fails. May be nil.
+	Quarantine func(Quarantined) error
+	// Show is how many of the first samples the account is to have.
+	Show int
+	// Progress is told how far the work is, a few times a second and at the end
+	// of each stage, one call at a time. May be nil.
+	Progress func(Progress)
 }
 
-// Progress is how far an ingest is.
-type Progress struct {
-	// File is the input being read.
-	File string `json:"file"`
-	// Bytes is the number of stored bytes read, over all inputs.
-	Bytes int64 `json:"bytes"`
-	// Read, Kept and Quarantined count records; Samples and Tokens what they gave.
-	Read        int64 `json:"read"`
-	Kept        int64 `json:"kept"`
-	Quarantined int64 `json:"quarantined"`
-	Samples     int64 `json:"samples"`
-	Tokens      int64 `json:"tokens"`
-}
-
-// Account says what became of the records. Read = Kept + the sum of Dropped.
-type Account struct {
-	// Read counts the records read.
-	Read int64 `json:"read"`
-	// Kept counts the records that gave at least one sample.
-	Kept int64 `json:"kept"`
-	// Dropped counts the records that gave none, by reason: the codes of bad
-	// records and of skipped ones in package data.
-	Dropped map[string]int64 `json:"dropped"`
-	// Changed counts the kept records that normalisation altered, by reason; a
-	// record may have several.
-	Changed map[string]int64 `json:"changed"`
-	// Quarantined counts the bad records among the dropped.
-	Quarantined int64 `json:"quarantined"`
-	// Samples counts the samples written.
-	Samples int64 `json:"samples"`
-	// SamplesDropped counts samples left out, by reason: of dropped records
-	// and of kept ones, the long turns of a conversation.
-	SamplesDropped map[string]int64 `json:"samples_dropped"`
-	// Tokens counts all tokens written, CompletionTokens those that carry loss.
-	Tokens           int64 `json:"tokens"`
-	CompletionTokens int64 `json:"completion_tokens"`
-	// Shards is the number of shards.
-	Shards int `json:"shards"`
-	// Manifest is the digest of the data set's manifest.
-	Manifest specstream.Digest `json:"manifest"`
-
-	// Dataset is the manifest, for the caller to store.
-	Dataset shard.Manifest `json:"-"`
-}
-
-// Quarantined is one line of the quarantine file.
-type Quarantined struct {
-	File   string `json:"file"`
-	Record int64  `json:"record"`
-	Field  string `json:"field,omitempty"`
-	// Code is the reason's code, as in Account.Dropped.
-	Code string `json:"code"`
-	// Reason is the reason in words.
-	Reason string `json:"reason"`
-}
-
-// Run ingests the inputs of o.Spec and commits the data set. The account is
-// valid up to the failure when there is one. A damaged input, more bad records
-// than Spec.MaxBad allows, or no sample at all is a [specstream.InputError];
-// other errors come from the inputs' store, the writer or the context.
-func Run(ctx context.Context, o Options) (Account, error) {
-	j, err := newJob(o)
-	if err != nil {
-		return Account{}, err
+func (o Options) withDefaults() (Options, error) {
+	if o.Tokenizer == nil || o.Blobs == nil {
+		return o, errors.New("ingest: a tokenizer and a store of blobs are needed")
 	}
-	if err := j.run(ctx); err != nil {
-		return j.account, err
+	if o.Open == nil {
+		o.Open = data.OpenFile
 	}
-	return j.account, j.commit(ctx)
-}
-
-// job is one run of an ingest.
-type job struct {
-	Options
-	inputs    []string
-	template  data.Template
-	encoder   *data.Encoder
-	tolerance specstream.Tolerance
-
-	account  Account
-	sources  []shard.Source
-	firstBad *specstream.InputError
-	progress Progress
-	told     time.Time
-}
-
-func newJob(o Options) (*job, error) {
-	if o.Tokenizer == nil || o.Writer == nil {
-		return nil, errors.New("ingest: a tokenizer and a writer are needed")
+	if o.Shards == nil {
+		o.Shards = o.Blobs
 	}
-	o.Spec = o.Spec.WithDefaults()
-	if err := o.Spec.Validate(); err != nil {
-		return nil, err
+	if o.Memo == nil {
+		o.Memo = forgetful{}
 	}
-	if o.Opener == nil {
-		o.Opener = data.OpenFile
+	if o.Scratch == "" {
+		o.Scratch = os.TempDir()
 	}
 	if o.Workers < 1 {
 		o.Workers = runtime.GOMAXPROCS(0)
 	}
-	j := &job{Options: o}
+	return o, nil
+}
+
+// Job is a planned ingestion. It is safe for concurrent use once [Job.Use] is
+// not called any more.
+type Job struct {
+	o         Options
+	plan      Plan
+	digest    specstream.Digest
+	format    data.Format
+	cleaner   *clean.Cleaner
+	template  data.Template
+	encoder   *data.Encoder
+	tolerance specstream.Tolerance
+	batches   batchPool
+	tracker   tracker
+
+	resolution specstream.Digest
+	drops      []shard.Blob // by part, once resolved
+}
+
+// Run ingests the inputs of spec: all stages, several parts at once. The caller
+// stores the account's Dataset: until then nothing names the shards. The account
+// is valid up to the failure when there is one. A damaged input, more bad records
+// than MaxBad allows, or no sample at all is a [specstream.InputError]; other
+// errors come from the stores or the context.
+func Run(ctx context.Context, spec specstream.DataSpec, o Options) (Account, error) {
+	j, err := NewJob(ctx, spec, o)
+	if err != nil {
+		return Account{}, err
+	}
+	return j.Finish(ctx)
+}
+
+// NewJob is the stage Plan: it scans the inputs of spec and stores the plan.
+func NewJob(ctx context.Context, spec specstream.DataSpec, o Options) (*Job, error) {
+	spec = spec.WithDefaults()
+	if err := spec.Validate(); err != nil {
+		return nil, err
+	}
+	j := &Job{}
+	if err := j.setUp(spec, o); err != nil {
+		return nil, err
+	}
 	var err error
-	if j.tolerance, err = specstream.ParseTolerance(o.Spec.MaxBad); err != nil {
+	if j.plan, err = j.makePlan(ctx, spec); err != nil {
+		return nil, cause(ctx, err)
+	}
+	j.digest, err = putJSON(ctx, j.o.Blobs, j.plan)
+	return j, cause(ctx, wrap("store the plan", err))
+}
+
+// cause returns why ctx ended if that is why the work ended, and err otherwise.
+func cause(ctx context.Context, err error) error {
+	if err == nil || ctx.Err() == nil || specstream.BadInput(err) {
+		return err
+	}
+	return context.Cause(ctx)
+}
+
+// OpenJob goes on with the plan of a digest, which [NewJob] has stored, here or
+// elsewhere. Options that do not fit the plan, such as another tokenizer, are a
+// [specstream.InputError].
+func OpenJob(ctx context.Context, plan specstream.Digest, o Options) (*Job, error) {
+	if o.Blobs == nil {
+		return nil, errors.New("ingest: a store of blobs is needed")
+	}
+	j := &Job{digest: plan}
+	if err := getJSON(ctx, o.Blobs, plan, &j.plan); err != nil {
+		return nil, fmt.Errorf("read the plan: %w", err)
+	}
+	if err := j.setUp(j.plan.Spec, o); err != nil {
 		return nil, err
 	}
-	if j.inputs, err = data.Expand(o.Spec.Inputs); err != nil {
-		return nil, err
-	}
-	if j.template, err = data.TemplateFor(o.Spec.Format, o.Spec.Template); err != nil {
-		return nil, err
-	}
-	if j.encoder, err = data.NewEncoder(o.Tokenizer, j.template, o.Spec.Turns, o.Spec.MaxLength); err != nil {
-		return nil, err
-	}
-	j.account.Dropped = map[string]int64{}
-	j.account.Changed = map[string]int64{}
-	j.account.SamplesDropped = map[string]int64{}
-	return j, nil
+	return j, j.plan.fits(j)
 }
 
-// run reads, encodes and writes all records.
-func (j *job) run(ctx context.Context) error {
-	p := startPipeline(ctx, j)
-	defer p.stop()
-	for {
-		b, err := p.next(ctx)
-		if err != nil {
-			if err == io.EOF {
-				break
-			}
-			return fmt.Errorf("ingest: %w", err)
-		}
-		for _, out := range b.out {
-			if err := j.take(ctx, out); err != nil {
-				return err
-			}
-		}
-		if b.err != nil {
-			return b.err
-		}
-		if b.source != nil {
-			j.sources = append(j.sources, *b.source)
-		}
-		j.progress.File, j.progress.Bytes = b.file, b.bytes
-		j.tell(false)
+// setUp makes what the specification describes.
+func (j *Job) setUp(spec specstream.DataSpec, o Options) (err error) {
+	if j.o, err = o.withDefaults(); err != nil {
+		return err
 	}
-	if j.tolerance.Exceeded(j.account.Quarantined, j.account.Read, true) {
-		return j.tooManyBad()
+	j.tracker.tell = o.Progress
+	if j.tolerance, err = specstream.ParseTolerance(spec.MaxBad); err != nil {
+		return err
 	}
-	return nil
+	if j.format, err = data.FormatFor(spec); err != nil {
+		return err
+	}
+	if j.cleaner, err = clean.New(*spec.Clean); err != nil {
+		return err
+	}
+	if j.template, err = data.TemplateFor(spec, j.format, o.TokenizerDir); err != nil {
+		return err
+	}
+	j.encoder, err = data.NewEncoder(data.EncoderOptions{Tokenizer: o.Tokenizer, Template: j.template, Turns: spec.Turns,
+		MaxLength: spec.MaxLength, Overlong: spec.Overlong, SpecialTokens: spec.SpecialTokens,
+		AllowUnanswered: spec.Format == "specbench"}) // questions to decode from, which have no answers
+	return err
 }
 
-// take accounts for one record and writes its samples.
-func (j *job) take(ctx context.Context, out outcome) error {
-	a := &j.account
-	if out.err != nil && !out.isRecord() {
-		return out.err // damage: what follows can't be trusted
-	}
-	a.Read++
-	var bad *data.BadRecordError
-	var skipped *data.SkipError
-	switch {
-	case errors.As(out.err, &bad):
-		a.Dropped[bad.Code]++
-		a.Quarantined++
-		if j.firstBad == nil {
-			j.firstBad = bad.Input
+// Digest names the plan.
+func (j *Job) Digest() specstream.Digest { return j.digest }
+
+// Plan returns the plan, which the caller does not change.
+func (j *Job) Plan() *Plan { return &j.plan }
+
+// Dedupes reports whether duplicates are left out: [Job.Process] then needs the
+// resolution of all parts' signatures.
+func (j *Job) Dedupes() bool { return j.cleaner.Dedupes() }
+
+// Finish does what is left of all stages, several parts at once, and merges.
+func (j *Job) Finish(ctx context.Context) (Account, error) {
+	if j.Dedupes() && j.drops == nil {
+		if _, err := j.Resolve(ctx); err != nil {
+			return Account{Counts: newCounts()}, err
 		}
-		if err := j.quarantine(bad); err != nil {
-			return err
-		}
-		if j.tolerance.Exceeded(a.Quarantined, a.Read, false) {
-			return j.tooManyBad()
-		}
-		return nil
-	case errors.As(out.err, &skipped):
-		a.Dropped[skipped.Reason]++
-		return nil
 	}
-	if out.tooLong > 0 {
-		a.SamplesDropped[data.SkipTooLong] += int64(out.tooLong)
-	}
-	if len(out.samples) == 0 {
-		a.Dropped[data.SkipTooLong]++
-		return nil
-	}
-	a.Kept++
-	for _, c := range out.changed {
-		a.Changed[c]++
-	}
-	for _, s := range out.samples {
-		if err := j.Writer.Write(ctx, s); err != nil {
-			return fmt.Errorf("write sample %s: %w", s.ID, err)
-		}
-		a.Samples++
-		a.Tokens += int64(len(s.Tokens))
-		a.CompletionTokens += int64(s.CompletionTokens())
-	}
-	return nil
+	a, err := j.merge(ctx)
+	return a, cause(ctx, err)
 }
 
-func (j *job) quarantine(bad *data.BadRecordError) error {
-	if j.Quarantine == nil {
-		return nil
-	}
-	reason := bad.Input.Reason
-	if bad.Input.Err != nil {
-		reason += ": " + bad.Input.Err.Error()
-	}
-	line, err := json.Marshal(Quarantined{File: bad.Input.File, Record: bad.Input.Record, Field: bad.Input.Field, Code: bad.Code, Reason: reason})
-	if err == nil {
-		_, err = j.Quarantine.Write(append(line, '\n'))
-	}
-	if err != nil {
-		return fmt.Errorf("write quarantine: %w", err)
-	}
-	return nil
-}
+// maxParts is how many parts are in flight at most in one process: each holds a
+// shard in memory.
+const maxParts = 3
 
-// tooManyBad names the first bad record.
-func (j *job) tooManyBad() error {
-	in := *j.firstBad
-	in.Hint = fmt.Sprintf("bad records: %d of the %d read, and max_bad is %q; mend them or raise max_bad", j.account.Quarantined, j.account.Read, j.Spec.MaxBad)
-	return &in
-}
-
-// commit completes the data set.
-func (j *job) commit(ctx context.Context) error {
-	j.tell(true)
-	a := &j.account
-	if a.Samples == 0 {
-		return &specstream.InputError{Field: "inputs", Reason: fmt.Sprintf("none of the %d records read gave a sample", a.Read), Hint: fmt.Sprintf("dropped: %v", a.Dropped)}
-	}
-	m, err := j.Writer.Commit(ctx, shard.Lineage{
-		Spec:      j.Spec,
-		Template:  j.template.ID(),
-		Tokenizer: j.Tokenizer.Digest(),
-		VocabSize: j.Tokenizer.VocabSize(),
-		Sources:   j.sources,
-		Account:   shard.Account{Read: a.Read, Kept: a.Kept, Dropped: a.Dropped, Changed: a.Changed},
-	})
-	if err != nil {
-		return fmt.Errorf("commit data set: %w", err)
-	}
-	d, err := m.Digest()
-	if err != nil {
-		return fmt.Errorf("commit data set: %w", err)
-	}
-	a.Shards, a.Manifest, a.Dataset = len(m.Shards), d, m
-	return nil
-}
-
-// tellEvery is how often progress is told.
-const tellEvery = 200 * time.Millisecond
-
-func (j *job) tell(end bool) {
-	if j.Progress == nil || !end && time.Since(j.told) < tellEvery {
-		return
-	}
-	j.told = time.Now()
-	a := &j.account
-	p := j.progress
-	p.Read, p.Kept, p.Quarantined, p.Samples, p.Tokens = a.Read, a.Kept, a.Quarantined, a.Samples, a.Tokens
-	j.Progress(p)
+// share returns how many parts are worked on at once, and with how many workers
+// each.
+func (j *Job) share() (parts, workers int) {
+	parts = max(1, min(j.o.Workers, maxParts, len(j.plan.Parts)))
+	return parts, (j.o.Workers + parts - 1) / parts
 }

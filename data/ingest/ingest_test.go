@@ -1,15 +1,14 @@
 package ingest
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -23,75 +22,6 @@ import (
 	"github.com/specstream/specstream/internal/testdata"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// byteTokenizer has a token for each byte, and one that begins and one that
-// ends a sequence.
-type byteTokenizer struct{}
-
-func (byteTokenizer) Encode(dst []int32, text string) []int32 {
-	for i := range len(text) {
-		dst = append(dst, int32(text[i]))
-	}
-	return dst
-}
-
-func (byteTokenizer) Decode(ids []int32) string {
-	var b []byte
-	for _, id := range ids {
-		if id < 256 {
-			b = append(b, byte(id))
-		}
-	}
-	return string(b)
-}
-func (byteTokenizer) BOS() (int32, bool)        { return 256, true }
-func (byteTokenizer) EOS() (int32, bool)        { return 257, true }
-func (byteTokenizer) VocabSize() int            { return 258 }
-func (byteTokenizer) Digest() specstream.Digest { return specstream.DigestBytes([]byte("bytes")) }
-
-// collector keeps the samples.
-type collector struct {
-	samples []data.Sample
-	lineage shard.Lineage
-	fail    error // of every Write
-	onWrite func()
-}
-
-func (c *collector) Write(ctx context.Context, s data.Sample) error {
-	if c.onWrite != nil {
-		c.onWrite()
-	}
-	c.samples = append(c.samples, s)
-	return errors.Join(c.fail, ctx.Err())
-}
-
-func (c *collector) Commit(_ context.Context, l shard.Lineage) (shard.Manifest, error) {
-	c.lineage = l
-	return shard.Manifest{Schema: shard.ManifestVersion, Lineage: l, Shards: make([]shard.Shard, 1)}, nil
-}
-
-func memory(files map[string]string) data.Opener {
-	return func(ctx context.Context, uri string) (io.ReadCloser, error) {
-		text, ok := files[uri]
-		if !ok {
-			return nil, fmt.Errorf("get %s: %w", uri, os.ErrNotExist)
-		}
-		return io.NopCloser(strings.NewReader(text)), ctx.Err()
-	}
-}
-
-func sqlLine(i int) string {
-	return fmt.Sprintf(`{"question":"How many %d?","context":"CREATE TABLE t (a INTEGER)","answer":"SELECT COUNT(*) FROM t WHERE a = %d"}`, i, i) + "\n"
-}
-
-func sumOf(m map[string]int64) (n int64) {
-	for _, v := range m {
-		n += v
-	}
-	return n
-}
-
 // mixed has good, bad, skipped and over-long records of chat.
 const mixed = `{"id":"a","conversations":[{"from":"human","value":"hi"},{"from":"gpt","value":"hello"},{"from":"human","value":"more"},{"from":"gpt","value":"sure"}]}
 {"id":"b","conversations":[]}
@@ -101,52 +31,71 @@ const mixed = `{"id":"a","conversations":[{"from":"human","value":"hi"},{"from":
 {"id":"f","conversations":[{"from":"human","value":"hi"},{"from":"gpt","value":"ok"},{"from":"human","value":"and then?"},{"from":"gpt","value":"this answer is much too long for the least of limits"},{"from":"human","value":"?"}]}
 `
 
+// asIs leaves records as they are.
+var asIs = &specstream.CleanSpec{}
+
 func TestAccount(t *testing.T) {
 	overhead := len(data.VicunaSystem) + len(" USER: hi ASSISTANT: ")
 	for _, c := range []struct {
 		name  string
 		turns string
-		want  Account
+		want  Counts
+		lost  []Quarantined // beside the bad records
 	}{
-		{"expand", specstream.TurnsExpand, Account{
+		{"expand", specstream.TurnsExpand, Counts{
 			Read: 6, Kept: 2, Quarantined: 2,
 			Dropped: map[string]int64{data.BadEmptyRecord: 1, data.BadType: 1, data.SkipTurnOrder: 1, data.SkipTooLong: 1},
 			Changed: map[string]int64{data.ChangedTrailingTurns: 1},
 			Samples: 3, SamplesDropped: map[string]int64{data.SkipTooLong: 2},
-			CompletionTokens: 6 + 5 + 3, Shards: 1,
+			CompletionTokens: 7 + 6 + 4, // with the space before an answer, and the end token
+		}, []Quarantined{
+			{File: "in", Record: 5, Code: data.SkipTooLong, Action: ActionDropped},
+			{File: "in", Record: 6, Code: data.SkipTooLong, Action: ActionDropped, Samples: 1},
+			{File: "in", Record: 6, Code: data.ChangedTrailingTurns, Action: ActionChanged},
 		}},
-		{"inline", specstream.TurnsInline, Account{
+		{"inline", specstream.TurnsInline, Counts{
 			Read: 6, Kept: 1, Quarantined: 2,
 			Dropped: map[string]int64{data.BadEmptyRecord: 1, data.BadType: 1, data.SkipTurnOrder: 1, data.SkipTooLong: 2},
 			Changed: map[string]int64{},
 			Samples: 1, SamplesDropped: map[string]int64{data.SkipTooLong: 2},
-			CompletionTokens: 6 + 5, Shards: 1,
+			CompletionTokens: 7 + 6,
+		}, []Quarantined{
+			{File: "in", Record: 5, Code: data.SkipTooLong, Action: ActionDropped},
+			{File: "in", Record: 6, Code: data.SkipTooLong, Action: ActionDropped},
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			var quarantine bytes.Buffer
+			var quarantine []Quarantined
 			var told []Progress
-			w := &collector{}
-			got, err := Run(context.Background(), Options{
-				Spec:      specstream.DataSpec{Format: "sharegpt", Inputs: []string{"in"}, MaxBad: "2", MaxLength: overhead + 36, Turns: c.turns},
-				Tokenizer: byteTokenizer{}, Opener: memory(map[string]string{"in": mixed}), Writer: w, Quarantine: &quarantine,
-				Progress: func(p Progress) { told = append(told, p) },
+			o := with(map[string]string{"in": mixed}, func(o *Options) {
+				o.Quarantine = collect(&quarantine)
+				o.Progress = func(p Progress) { told = append(told, p) }
+				o.Show = 2
 			})
+			got, err := Run(t.Context(), specstream.DataSpec{Format: "sharegpt", Inputs: []string{"in"}, MaxBad: "2", Template: "vicuna", MaxLength: overhead + 36, Turns: c.turns, Clean: asIs}, o)
 			require.NoError(t, err)
 			require.Equal(t, got.Read, got.Kept+sumOf(got.Dropped))
-			for _, s := range w.samples {
+			written := samples(t, o.Blobs, got.Dataset)
+			for _, s := range written {
 				c.want.Tokens += int64(len(s.Tokens))
 			}
-			require.NoError(t, got.Manifest.Validate())
-			c.want.Manifest, c.want.Dataset = got.Manifest, got.Dataset
-			require.Equal(t, c.want, got)
-			require.Equal(t, []string{
-				`{"file":"in","record":2,"field":"conversations","code":"empty_conversation","reason":"the conversation is empty"}`,
-				`{"file":"in","record":3,"field":"conversations[1].value","code":"wrong_type","reason":"want a string, got a number"}`,
-			}, strings.Split(strings.TrimSpace(quarantine.String()), "\n"))
-			require.Equal(t, Progress{File: "in", Bytes: int64(len(mixed)), Read: 6, Kept: got.Kept, Quarantined: 2, Samples: got.Samples, Tokens: got.Tokens}, told[len(told)-1])
-			require.Equal(t, []shard.Source{{URI: "in", Bytes: int64(len(mixed)), SHA256: specstream.DigestBytes([]byte(mixed)), Records: 6}}, w.lineage.Sources)
-			require.Equal(t, "vicuna/1", w.lineage.Template)
+			require.Equal(t, c.want, got.Counts)
+			require.Equal(t, written[:len(got.Shown)], got.Shown)
+			require.Len(t, got.Shown, min(2, len(written)))
+			require.Equal(t, []Quarantined{
+				{File: "in", Record: 2, Field: "conversations", Code: data.BadEmptyRecord, Reason: "the conversation is empty", Action: ActionQuarantined},
+				{File: "in", Record: 3, Field: "conversations[1].value", Code: data.BadType, Reason: "want a string, got a number", Action: ActionQuarantined},
+			}, quarantine[:2])
+			require.Equal(t, data.SkipTurnOrder, quarantine[2].Code)
+			require.Equal(t, ActionDropped, quarantine[2].Action)
+			require.Equal(t, c.lost, quarantine[3:])
+			require.Equal(t, Progress{Stage: StagePlan, Bytes: int64(len(mixed)), Done: 1, Parts: 1}, still(lastOf(told, StagePlan)))
+			last := still(told[len(told)-1])
+			require.Equal(t, Progress{Stage: StageProcess, Bytes: last.Total, Total: last.Total, Done: 1, Parts: 1, Read: 6, Kept: got.Kept, Quarantined: 2,
+				Samples: got.Samples, Tokens: got.Tokens}, last)
+			l := got.Dataset.Lineage
+			require.Equal(t, []shard.Source{{URI: "in", Bytes: int64(len(mixed)), SHA256: specstream.DigestBytes([]byte(mixed)), Records: 6}}, l.Sources)
+			require.Len(t, l.Parts, 1)
 
 			b, err := json.Marshal(got)
 			require.NoError(t, err)
@@ -155,6 +104,21 @@ func TestAccount(t *testing.T) {
 			}
 		})
 	}
+}
+
+func lastOf(told []Progress, stage string) (last Progress) {
+	for _, p := range told {
+		if p.Stage == stage {
+			last = p
+		}
+	}
+	return last
+}
+
+// still is a progress without what depends on time.
+func still(p Progress) Progress {
+	p.RecordsPerSecond, p.BytesPerSecond, p.ETASeconds = 0, 0, 0
+	return p
 }
 
 func TestTolerance(t *testing.T) {
@@ -168,38 +132,40 @@ func TestTolerance(t *testing.T) {
 	}
 	for _, c := range []struct {
 		maxBad string
-		read   int64 // when it fails
 		fails  bool
-	}{{"", 4, true}, {"0", 4, true}, {"3", 79, true}, {"4", 0, false}, {"3.9%", 100, true}, {"4%", 0, false}, {"100%", 0, false}} {
-		t.Run("max_bad="+c.maxBad, func(t *testing.T) {
-			got, err := Run(context.Background(), Options{
-				Spec:      specstream.DataSpec{Format: "sql", Inputs: []string{"in"}, MaxBad: c.maxBad},
-				Tokenizer: byteTokenizer{}, Opener: memory(map[string]string{"in": lines}), Writer: &collector{},
-			})
-			if !c.fails {
-				require.NoError(t, err)
-				require.Equal(t, Account{Read: 100, Kept: 96, Quarantined: 4, Dropped: map[string]int64{data.BadType: 4}},
-					Account{Read: got.Read, Kept: got.Kept, Quarantined: got.Quarantined, Dropped: got.Dropped})
-				return
+	}{{"", true}, {"0", true}, {"3", true}, {"4", false}, {"3.9%", true}, {"4%", false}, {"100%", false}} {
+		for _, dedupe := range []string{specstream.DedupeNone, specstream.DedupeExact} {
+			for _, size := range []int64{1, 300, 1 << 20} { // of parts
+				t.Run(fmt.Sprintf("max_bad=%s,dedupe=%s,part=%d", c.maxBad, dedupe, size), func(t *testing.T) {
+					var quarantine []Quarantined
+					got, err := Run(t.Context(), specstream.DataSpec{Format: "sql", Inputs: []string{"in"}, MaxBad: c.maxBad, PartitionBytes: size,
+						Clean: &specstream.CleanSpec{Dedupe: dedupe}}, with(map[string]string{"in": lines}, func(o *Options) { o.Quarantine = collect(&quarantine); o.Workers = 5 }))
+					require.Equal(t, Quarantined{File: "in", Record: 4, Field: "answer", Code: data.BadType, Reason: "want a string, got a number", Action: ActionQuarantined}, quarantine[0])
+					if !c.fails {
+						require.NoError(t, err)
+						require.Equal(t, int64(100), got.Read)
+						require.Equal(t, int64(96), got.Kept)
+						require.Equal(t, int64(4), got.Quarantined)
+						require.Equal(t, map[string]int64{data.BadType: 4}, got.Dropped)
+						require.Len(t, quarantine, 4)
+						return
+					}
+					var in *specstream.InputError
+					require.ErrorAs(t, err, &in)
+					require.Equal(t, "in", in.File)
+					require.Equal(t, int64(4), in.Record)
+					require.Equal(t, "answer", in.Field)
+					require.Contains(t, in.Hint, "max_bad")
+				})
 			}
-			var in *specstream.InputError
-			require.ErrorAs(t, err, &in)
-			require.Equal(t, "in", in.File)
-			require.Equal(t, int64(4), in.Record)
-			require.Equal(t, "answer", in.Field)
-			require.Contains(t, in.Hint, "max_bad")
-			require.Equal(t, c.read, got.Read)
-		})
+		}
 	}
 }
 
 // TestDamageIsAlwaysFatal: no tolerance covers a damaged container, and what is
 // reported does not depend on timing.
 func TestDamageIsAlwaysFatal(t *testing.T) {
-	good := ""
-	for i := range 500 {
-		good += sqlLine(i)
-	}
+	good := sqlLines(0, 500)
 	for _, c := range []struct {
 		name, text string
 		record     int64
@@ -208,13 +174,12 @@ func TestDamageIsAlwaysFatal(t *testing.T) {
 		{"syntax inside a record", sqlLine(1) + `{"question":"q",,}` + "\n" + good, 2},
 		{"text between records", sqlLine(1) + "oops\n" + good, 2},
 		{"bad record, then cut", sqlLine(1) + `{"question":1}` + "\n" + good + `{"q`, 503},
+		{"twice", sqlLine(1) + good + `{"question":"q",,}` + "\n" + good + `{"question":"q",,}` + "\n", 502},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for range 20 {
-				_, err := Run(context.Background(), Options{
-					Spec:      specstream.DataSpec{Format: "sql", Inputs: []string{"in"}, MaxBad: "100%"},
-					Tokenizer: byteTokenizer{}, Opener: memory(map[string]string{"in": c.text}), Writer: &collector{}, Workers: 4,
-				})
+				_, err := Run(t.Context(), specstream.DataSpec{Format: "sql", Inputs: []string{"in"}, MaxBad: "100%", PartitionBytes: 10_000},
+					with(map[string]string{"in": c.text}, func(o *Options) { o.Workers = 4 }))
 				var in *specstream.InputError
 				require.ErrorAs(t, err, &in)
 				require.Equal(t, "in", in.File)
@@ -238,31 +203,37 @@ func TestOrder(t *testing.T) {
 	}
 	for _, c := range []struct{ workers, limit, files int }{{1, 0, 3}, {7, 0, 3}, {3, 1, 1}, {3, 700, 1}, {3, 701, 2}, {2, 5000, 3}} {
 		t.Run(fmt.Sprintf("workers=%d,limit=%d", c.workers, c.limit), func(t *testing.T) {
-			w := &collector{}
-			got, err := Run(context.Background(), Options{
-				Spec:      specstream.DataSpec{Format: "sql", Inputs: []string{"b", "a", "c"}, Limit: c.limit},
-				Tokenizer: byteTokenizer{}, Opener: memory(files), Writer: w, Workers: c.workers,
-			})
+			o := with(files, func(o *Options) { o.Workers = c.workers })
+			got, err := Run(t.Context(), specstream.DataSpec{Format: "sql", Inputs: []string{"b", "a", "c"}, Limit: c.limit, PartitionBytes: 20_000}, o)
 			require.NoError(t, err)
 			n := len(want)
 			if c.limit > 0 {
 				n = min(n, c.limit)
 			}
 			var refs []string
-			for _, s := range w.samples {
+			for _, s := range samples(t, o.Blobs, got.Dataset) {
 				refs = append(refs, s.Reference)
 			}
 			require.Equal(t, want[:n], refs)
 			require.Equal(t, int64(n), got.Read)
-			require.Len(t, w.lineage.Sources, c.files)
-			for _, s := range w.lineage.Sources { // whole files, also the one the limit cut
+			l := got.Dataset.Lineage
+			require.Len(t, l.Sources, c.files)
+			for _, s := range l.Sources { // whole files, also the one the limit cut
 				require.Equal(t, specstream.DigestBytes([]byte(files[s.URI])), s.SHA256)
 			}
+			shards := 0
+			for _, p := range l.Parts {
+				require.Equal(t, shards, p.Shards[0])
+				shards = p.Shards[1]
+			}
+			require.Equal(t, got.Shards, shards)
 		})
 	}
 }
 
 func TestBadSpecs(t *testing.T) {
+	good := map[string]string{"in": sqlLine(1)}
+	other := specstream.DigestBytes([]byte("other"))
 	for _, c := range []struct {
 		name  string
 		spec  specstream.DataSpec
@@ -274,60 +245,75 @@ func TestBadSpecs(t *testing.T) {
 		{"absent input", specstream.DataSpec{Format: "sql", Inputs: []string{"nowhere"}}, nil, "nowhere: there is no such input"},
 		{"named twice", specstream.DataSpec{Format: "sql", Inputs: []string{"in", "in"}}, nil, "named twice"},
 		{"pattern", specstream.DataSpec{Format: "sql", Inputs: []string{"no-such-*.json"}}, nil, "matches no file"},
-		{"template", specstream.DataSpec{Format: "sql", Inputs: []string{"in"}, Template: "chatml"}, nil, "template"},
-		{"nothing kept", specstream.DataSpec{Format: "sql", Inputs: []string{"in"}, MaxLength: 5}, map[string]string{"in": sqlLine(1)}, "too_long:1"},
+		{"template", specstream.DataSpec{Format: "sql", Inputs: []string{"in"}, Template: "nonsense"}, nil, "template"},
+		{"nothing kept", specstream.DataSpec{Format: "sql", Inputs: []string{"in"}, MaxLength: 5}, good, "too_long:1"},
 		{"no records", specstream.DataSpec{Format: "sql", Inputs: []string{"in"}}, map[string]string{"in": "[]"}, "none of the 0 records"},
-		{"empty file", specstream.DataSpec{Format: "sql", Inputs: []string{"in"}}, map[string]string{"in": ""}, "in: record 1: damaged JSON: the file is empty"},
+		{"empty file", specstream.DataSpec{Format: "sql", Inputs: []string{"in"}}, map[string]string{"in": ""}, "the file is empty"},
+		{"pin of another input", specstream.DataSpec{Format: "sql", Inputs: []string{"in"}, SHA256: map[string]specstream.Digest{"im": other}}, good, "im is not among the inputs"},
+		{"wrong pin", specstream.DataSpec{Format: "sql", Inputs: []string{"in"}, SHA256: map[string]specstream.Digest{"in": other}}, good, "in: "},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			_, err := Run(context.Background(), Options{Spec: c.spec, Tokenizer: byteTokenizer{}, Opener: memory(c.files), Writer: &collector{}})
+			_, err := Run(t.Context(), c.spec, with(c.files, nil))
 			require.ErrorContains(t, err, c.want)
 			require.True(t, specstream.BadInput(err), "%v", err)
 		})
 	}
 }
 
-// endless gives records until it is closed or its context ends.
+// endless gives records until its context ends.
 type endless struct {
-	ctx context.Context
-	i   int
+	ctx    context.Context
+	i      int
+	onRead func()
 }
 
 func (e *endless) Read(p []byte) (int, error) {
 	if err := e.ctx.Err(); err != nil {
 		return 0, err
 	}
+	e.onRead()
 	e.i++
 	return copy(p, sqlLine(e.i)), nil
 }
 func (e *endless) Close() error { return nil }
 
 func TestCancel(t *testing.T) {
-	for _, after := range []int{0, 1, 1000} {
-		t.Run(fmt.Sprintf("after %d samples", after), func(t *testing.T) {
-			ctx, cancel := context.WithCancel(context.Background())
-			defer cancel()
-			n := 0
-			w := &collector{onWrite: func() {
-				if n++; n == after {
-					cancel()
-				}
-			}}
-			if after == 0 {
-				cancel()
+	for _, c := range []struct {
+		name string
+		edit func(o *Options, step func())
+	}{
+		{"before", func(_ *Options, step func()) {
+			for range 10 {
+				step()
 			}
+		}},
+		{"while it scans", func(o *Options, step func()) {
+			o.Open = func(ctx context.Context, _ string) (io.ReadCloser, error) {
+				return &endless{ctx: ctx, onRead: step}, nil
+			}
+		}},
+		{"while it processes", func(o *Options, step func()) {
+			o.Shards = &memBlobs{onPut: func() error { step(); return nil }}
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			defer cancel(nil)
+			o := with(map[string]string{"in": sqlLines(0, 3000)}, func(o *Options) { o.Workers = 3 })
+			var n atomic.Int64
+			c.edit(&o, func() {
+				if n.Add(1) == 10 {
+					cancel(specstream.ErrDrained)
+				}
+			})
 			done := make(chan error, 1)
 			go func() {
-				_, err := Run(ctx, Options{
-					Spec:      specstream.DataSpec{Format: "sql", Inputs: []string{"endless"}},
-					Tokenizer: byteTokenizer{}, Writer: w, Workers: 3,
-					Opener: func(ctx context.Context, _ string) (io.ReadCloser, error) { return &endless{ctx: ctx}, nil },
-				})
+				_, err := Run(ctx, specstream.DataSpec{Format: "sql", Inputs: []string{"in"}, PartitionBytes: 10_000}, o)
 				done <- err
 			}()
 			select {
 			case err := <-done:
-				require.ErrorIs(t, err, context.Canceled)
+				require.ErrorIs(t, err, specstream.ErrDrained, "the cause is told")
 				require.False(t, specstream.BadInput(err))
 			case <-time.After(10 * time.Second):
 				t.Fatal("ingest does not stop when its context ends")
@@ -340,41 +326,47 @@ func TestCancel(t *testing.T) {
 // TestStoreErrors: failures of stores are not the input's fault, so that they
 // are retried.
 func TestStoreErrors(t *testing.T) {
-	lost := errors.New("connection reset")
-	cut := func(ctx context.Context, _ string) (io.ReadCloser, error) {
-		return io.NopCloser(io.MultiReader(strings.NewReader(sqlLine(1)+`{"ques`), errReader{lost})), nil
-	}
 	for _, c := range []struct {
 		name string
-		o    Options
+		edit func(*Options)
 	}{
-		{"open", Options{Opener: func(context.Context, string) (io.ReadCloser, error) { return nil, lost }, Writer: &collector{}}},
-		{"read", Options{Opener: cut, Writer: &collector{}}},
-		{"write", Options{Opener: memory(map[string]string{"in": sqlLine(1)}), Writer: &collector{fail: lost}}},
-		{"quarantine", Options{Opener: memory(map[string]string{"in": `{"question":1}`}), Writer: &collector{}, Quarantine: errWriter{lost}}},
+		{"open", func(o *Options) {
+			o.Open = func(context.Context, string) (io.ReadCloser, error) { return nil, errLost }
+		}},
+		{"read", func(o *Options) {
+			o.Open = func(context.Context, string) (io.ReadCloser, error) {
+				return io.NopCloser(io.MultiReader(strings.NewReader(sqlLine(1)+`{"ques`), errReader{errLost})), nil
+			}
+		}},
+		{"write", func(o *Options) { o.Shards = &memBlobs{onPut: func() error { return errLost }} }},
+		{"plan", func(o *Options) { o.Blobs = &memBlobs{onPut: func() error { return errLost }} }},
+		{"quarantine", func(o *Options) { o.Quarantine = func(Quarantined) error { return errLost } }},
+		{"recall", func(o *Options) { o.Memo = lostMemo{get: true} }},
+		{"remember", func(o *Options) { o.Memo = lostMemo{} }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			c.o.Spec = specstream.DataSpec{Format: "sql", Inputs: []string{"in"}, MaxBad: "5"}
-			c.o.Tokenizer = byteTokenizer{}
-			_, err := Run(context.Background(), c.o)
-			require.ErrorIs(t, err, lost)
+			_, err := Run(t.Context(), specstream.DataSpec{Format: "sql", Inputs: []string{"in"}, MaxBad: "5"},
+				with(map[string]string{"in": sqlLine(1) + `{"question":1}`}, c.edit))
+			require.ErrorIs(t, err, errLost)
 			require.False(t, specstream.BadInput(err), "%v", err)
 		})
 	}
 }
 
-type errReader struct{ err error }
+type lostMemo struct{ get bool }
 
-func (r errReader) Read([]byte) (int, error) { return 0, r.err }
-
-type errWriter struct{ err error }
-
-func (w errWriter) Write([]byte) (int, error) { return 0, w.err }
+func (m lostMemo) Get(context.Context, string) ([]byte, bool, error) {
+	if m.get {
+		return nil, false, errLost
+	}
+	return nil, false, nil
+}
+func (lostMemo) Put(context.Context, string, []byte) error { return errLost }
 
 // TestShards ingests generated data of every format into real shards; the data
 // set's digest does not depend on the number of workers.
 func TestShards(t *testing.T) {
-	for _, format := range specstream.Formats {
+	for _, format := range []string{"sharegpt", "dialogsum", "sql", "e2e"} {
 		t.Run(format, func(t *testing.T) {
 			dir := t.TempDir()
 			in := filepath.Join(dir, "in")
@@ -384,11 +376,8 @@ func TestShards(t *testing.T) {
 			require.NoError(t, f.Close())
 			var digests []specstream.Digest
 			for _, workers := range []int{1, 5} {
-				w, err := shard.NewWriter(shard.Options{Blobs: shard.DirBlobs{Dir: filepath.Join(dir, fmt.Sprint("out", workers))}, ShardTokens: 100_000})
-				require.NoError(t, err)
-				got, err := Run(context.Background(), Options{
-					Spec:      specstream.DataSpec{Format: format, Inputs: []string{in}, MaxLength: 8192},
-					Tokenizer: byteTokenizer{}, Writer: w, Workers: workers,
+				got, err := Run(t.Context(), specstream.DataSpec{Format: format, Inputs: []string{in}, MaxLength: 8192, ShardTokens: 100_000, PartitionBytes: 30_000, Clean: asIs}, Options{
+					Tokenizer: byteTokenizer{}, Blobs: shard.DirBlobs{Dir: filepath.Join(dir, fmt.Sprint("out", workers))}, Workers: workers,
 				})
 				require.NoError(t, err)
 				require.Equal(t, int64(300), got.Kept)
@@ -405,21 +394,22 @@ func TestShards(t *testing.T) {
 
 // TestRealData ingests real chat with its known share of bad records.
 func TestRealData(t *testing.T) {
+	if testing.Short() {
+		t.Skip("reads 3,000 conversations as bytes")
+	}
 	in := testdata.Shared(t, "sharegpt/mix_train.json.gz")
-	w := &collector{}
-	got, err := Run(context.Background(), Options{
-		Spec:      specstream.DataSpec{Format: "sharegpt", Inputs: []string{in}, MaxBad: "0.1%", MaxLength: 20_000},
-		Tokenizer: byteTokenizer{}, Writer: w,
-	})
+	o := with(nil, func(o *Options) { o.Open = nil })
+	got, err := Run(t.Context(), specstream.DataSpec{Format: "sharegpt", Inputs: []string{in}, MaxBad: "0.1%", MaxLength: 20_000, Clean: asIs}, o)
 	require.NoError(t, err)
 	require.Equal(t, int64(3031), got.Read)
 	require.Equal(t, int64(3), got.Quarantined)
 	require.Equal(t, got.Read, got.Kept+sumOf(got.Dropped))
-	require.Equal(t, got.Samples, int64(len(w.samples)))
-	for _, s := range w.samples {
+	written := samples(t, o.Blobs, got.Dataset)
+	require.Equal(t, got.Samples, int64(len(written)))
+	for _, s := range written {
 		sp := s.Spans[0]
 		require.Len(t, s.Spans, 1)
-		require.Equal(t, s.Reference, byteTokenizer{}.Decode(s.Tokens[sp.Start:sp.End]))
+		require.Equal(t, " "+s.Reference, byteTokenizer{}.Decode(s.Tokens[sp.Start:sp.End]))
 		require.Equal(t, int32(257), s.Tokens[sp.End-1])
 	}
 }
@@ -430,7 +420,7 @@ func BenchmarkRun(b *testing.B) {
 	require.NoError(b, err)
 	b.SetBytes(st.Size())
 	for b.Loop() {
-		_, err := Run(context.Background(), Options{Spec: specstream.DataSpec{Format: "sql", Inputs: []string{in}}, Tokenizer: byteTokenizer{}, Writer: &collector{}})
+		_, err := Run(b.Context(), specstream.DataSpec{Format: "sql", Inputs: []string{in}}, Options{Tokenizer: byteTokenizer{}, Blobs: &memBlobs{}, Shards: Discard{}})
 		require.NoError(b, err)
 	}
 }

@@ -7,176 +7,186 @@ import (
 	"sync"
 
 	"github.com/specstream/specstream/data"
-	"github.com/specstream/specstream/data/shard"
+	"github.com/specstream/specstream/data/clean"
 )
 
 // A batch is large enough that handing it on costs little beside its records,
-// and small enough that all workers are busy on small inputs.
+// and small enough that all workers are busy on small parts.
 const (
 	batchRecords = 128
 	batchBytes   = 128 << 10
+	// poolBytes is the largest arena that is used again: a long record's is not
+	// kept.
+	poolBytes = 1 << 20
 )
 
-// batch is a run of records of one input, in order.
+// batch is a run of records of one part, in order.
 type batch struct {
 	reader *data.Reader
-	raws   []data.Raw
-	arena  []byte // what raws' JSON points into
+	items  []item
+	arena  []byte // what the raws' JSON points into
 
-	out  []outcome     // of raws, once done is closed
 	done chan struct{} // closed by the worker
-
-	file   string        // input the records come from
-	bytes  int64         // stored bytes read so far, over all inputs
-	source *shard.Source // set on the last batch of an input
-	err    error         // what ended reading, behind raws
+	err  error         // what ended reading, behind items; io.EOF at the part's end
 }
 
-// outcome is what became of one record.
-type outcome struct {
-	samples []data.Sample
-	tooLong int
-	changed []string
-	err     error
+// item is one record on its way.
+type item struct {
+	raw  data.Raw
+	drop *entry // it is a duplicate: it is not even decoded
+
+	record    data.Record
+	signature clean.Signature
+	encoded   data.Encoded
+	err       error
 }
 
-// isRecord reports whether err is about the record alone.
-func (o outcome) isRecord() bool {
-	var b *data.BadRecordError
-	var s *data.SkipError
-	return errors.As(o.err, &b) || errors.As(o.err, &s)
+// batchPool keeps batches for their memory.
+type batchPool struct{ p sync.Pool }
+
+func (p *batchPool) get() *batch {
+	b, ok := p.p.Get().(*batch)
+	if !ok {
+		b = &batch{items: make([]item, 0, batchRecords)}
+	}
+	return b
 }
 
-// pipeline reads in one goroutine and encodes in several; next gives the
-// batches in the order they were read. Errors travel in that order too, so that
-// which of two is reported does not depend on timing.
-type pipeline struct {
-	jobs   chan *batch // to the workers
-	order  chan *batch // the same, to next
-	cancel context.CancelFunc
-	wg     sync.WaitGroup
+// put takes a batch back whose items nobody uses any more.
+func (p *batchPool) put(b *batch) {
+	clear(b.items)
+	b.items, b.arena, b.reader, b.err = b.items[:0], b.arena[:0], nil, nil
+	if cap(b.arena) <= poolBytes {
+		p.p.Put(b)
+	}
 }
 
-func startPipeline(ctx context.Context, j *job) *pipeline {
+// pass is one reading of a part.
+type pass struct {
+	job     *Job
+	part    int
+	workers int
+	// drops are the part's duplicates in order; may be nil.
+	drops *lineReader[entry]
+	// work is called for every record that is no duplicate, by several
+	// goroutines; it sets item.err.
+	work func(r *data.Reader, it *item)
+	// take is called with each batch in the order of the records.
+	take func(ctx context.Context, items []item) error
+}
+
+// pipe carries batches from the goroutine that reads, by those that work, to the
+// one that takes. Errors travel in the records' order too, so that which of two
+// is reported does not depend on timing.
+type pipe struct {
+	jobs  chan *batch // to the workers
+	order chan *batch // the same, to take
+}
+
+// run reads the part to its end.
+func (p *pass) run(ctx context.Context) (err error) {
+	outer := ctx
 	ctx, cancel := context.WithCancel(ctx)
-	p := &pipeline{jobs: make(chan *batch), order: make(chan *batch, 2*j.Workers), cancel: cancel}
-	p.wg.Go(func() {
-		defer close(p.order)
-		defer close(p.jobs)
-		p.read(ctx, j)
+	c := pipe{jobs: make(chan *batch), order: make(chan *batch, 2*p.workers)}
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	r, err := data.OpenPart(ctx, p.job.format, p.job.plan.Parts[p.part].Part, p.job.o.Open, p.job.plan.Spec.MaxExpansion)
+	if err != nil {
+		return err
+	}
+	wg.Go(func() {
+		defer close(c.order)
+		defer close(c.jobs)
+		p.read(ctx, r, c)
 	})
-	for range j.Workers {
-		p.wg.Go(func() {
-			for b := range p.jobs {
-				b.encode(j.encoder)
+	for range p.workers {
+		wg.Go(func() {
+			for b := range c.jobs {
+				for i := range b.items {
+					if it := &b.items[i]; it.drop == nil {
+						p.work(b.reader, it)
+					}
+				}
 				close(b.done)
 			}
 		})
 	}
-	return p
-}
-
-// stop ends the goroutines and waits for them.
-func (p *pipeline) stop() {
-	p.cancel()
-	for range p.order { // what was read and not taken
-	}
-	p.wg.Wait()
-}
-
-// next returns the next batch, encoded, and io.EOF behind the last.
-func (p *pipeline) next(ctx context.Context) (*batch, error) {
-	var b *batch
-	select {
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	case b = <-p.order:
-	}
-	if b == nil {
-		// The reader also stops, without a word, when the context ends.
-		if ctx.Err() != nil {
-			return nil, context.Cause(ctx)
+	defer func() {
+		cancel()
+		wg.Wait() // nobody uses the reader any more
+		if e := r.Close(); e != nil && err == nil {
+			err = e
 		}
-		return nil, io.EOF
-	}
-	select {
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	case <-b.done:
-		return b, nil
-	}
-}
-
-// send hands a batch on. It reports false when the pipeline stops.
-func (p *pipeline) send(ctx context.Context, b *batch) bool {
-	b.done = make(chan struct{})
-	select {
-	case <-ctx.Done():
-		return false
-	case p.order <- b:
-	}
-	select {
-	case <-ctx.Done():
-		return false
-	case p.jobs <- b:
-		return true
-	}
-}
-
-// read reads all inputs. What ends it early is the err of the last batch.
-func (p *pipeline) read(ctx context.Context, j *job) {
-	var bytes int64 // of the inputs that are read to their end
-	left := int64(j.Spec.Limit)
-	for _, uri := range j.inputs {
-		r, err := data.OpenWith(ctx, j.Spec.Format, uri, j.Opener)
-		if err != nil {
-			p.send(ctx, &batch{file: uri, err: err})
-			return
+	}()
+	for b := range c.order {
+		select {
+		case <-ctx.Done():
+			return context.Cause(outer)
+		case <-b.done:
 		}
-		for more := true; more; {
-			b := &batch{reader: r, file: uri}
-			b.err = b.fill(r, left)
-			if j.Spec.Limit > 0 {
-				left -= int64(len(b.raws))
+		if err := p.take(ctx, b.items); err != nil {
+			return err
+		}
+		if b.err == io.EOF {
+			return nil
+		}
+		if b.err != nil {
+			return b.err
+		}
+		p.job.batches.put(b)
+	}
+	return context.Cause(outer) // reading stops without a word only when the context ends
+}
+
+// read reads batches until the part ends; what ends it is the last batch's err.
+func (p *pass) read(ctx context.Context, r *data.Reader, c pipe) {
+	drop, dropErr := p.nextDrop()
+	for {
+		b := p.job.batches.get()
+		b.reader, b.done = r, make(chan struct{})
+		b.err = b.fill(r)
+		for i := range b.items {
+			if it := &b.items[i]; drop != nil && it.raw.Number == drop.Record {
+				it.drop = drop
+				drop, dropErr = p.nextDrop()
 			}
-			limited := j.Spec.Limit > 0 && left == 0
-			more = b.err == nil && !limited
-			if b.err == io.EOF {
-				b.err = nil
-			} else if b.err == nil && limited {
-				b.err = r.Drain()
-			}
-			in := r.Input()
-			b.bytes = bytes + in.Bytes
-			if !more {
-				bytes = b.bytes
-				b.source = &shard.Source{URI: in.URI, Bytes: in.Bytes, SHA256: in.SHA256, Records: in.Records}
-				if err := r.Close(); err != nil && b.err == nil {
-					b.err = err
-				}
-			}
-			failed := b.err != nil
-			if !p.send(ctx, b) {
-				if more {
-					_ = r.Close() // stopping: the cause is reported already
-				}
+		}
+		if dropErr != nil {
+			b.err = dropErr
+		} else if b.err == io.EOF && drop != nil {
+			b.err = errors.New("the duplicates found are not those of the part: remove what was remembered of it")
+		}
+		end := b.err != nil
+		for _, to := range []chan *batch{c.order, c.jobs} {
+			select {
+			case <-ctx.Done():
 				return
-			}
-			if failed {
-				return
+			case to <- b:
 			}
 		}
-		if j.Spec.Limit > 0 && left == 0 {
+		if end {
 			return
 		}
 	}
 }
 
-// fill reads records until the batch is full or limit are read; 0 is no limit.
-// It returns nil when there may be more, and what ended reading otherwise.
-func (b *batch) fill(r *data.Reader, limit int64) error {
+func (p *pass) nextDrop() (*entry, error) {
+	if p.drops == nil {
+		return nil, nil
+	}
+	e, err := p.drops.next()
+	if err == io.EOF {
+		return nil, nil
+	}
+	return &e, err
+}
+
+// fill reads records until the batch is full. It returns nil when there may be
+// more, and what ended reading otherwise.
+func (b *batch) fill(r *data.Reader) error {
 	size := 0
-	for len(b.raws) < batchRecords && size < batchBytes && (limit == 0 || int64(len(b.raws)) < limit) {
+	for len(b.items) < batchRecords && size < batchBytes {
 		raw, err := r.NextRaw()
 		if err != nil {
 			return err
@@ -192,22 +202,16 @@ func (b *batch) fill(r *data.Reader, limit int64) error {
 		for _, c := range raw.Cells {
 			size += len(c)
 		}
-		b.raws = append(b.raws, raw)
+		b.items = append(b.items, item{raw: raw})
 	}
 	return nil
 }
 
-// encode decodes and tokenises the records.
-func (b *batch) encode(e *data.Encoder) {
-	b.out = make([]outcome, len(b.raws))
-	for i, raw := range b.raws {
-		o := &b.out[i]
-		rec, err := b.reader.Decode(raw)
-		if err != nil {
-			o.err = err
-			continue
-		}
-		o.changed = rec.Changed
-		o.samples, o.tooLong, o.err = e.Samples(rec)
+// clean decodes and cleans a record.
+func (j *Job) clean(r *data.Reader, it *item) bool {
+	if it.record, it.err = r.Decode(it.raw); it.err != nil {
+		return false
 	}
+	it.err = j.cleaner.Clean(&it.record)
+	return it.err == nil
 }

@@ -93,22 +93,13 @@ func (a *Activities) ResolveBase(ctx context.Context, in workflows.ResolveBaseIn
 	return info, failure(err)
 }
 
-// IngestDataset implements [workflows.Activities].
-func (a *Activities) IngestDataset(ctx context.Context, in workflows.IngestInput) (workflows.DatasetInfo, error) {
-	args, err := a.c.ingestArgs(in)
-	if err != nil {
-		return workflows.DatasetInfo{}, err
-	}
-	return runChild(ctx, a, args, func(o workflows.DatasetInfo) (specstream.Ref, specstream.Digest) { return o.Ref, o.Digest })
-}
-
 // TrainAdapter implements [workflows.Activities].
 func (a *Activities) TrainAdapter(ctx context.Context, in workflows.TrainInput) (workflows.CheckpointInfo, error) {
 	args, err := a.c.trainArgs(in)
 	if err != nil {
 		return workflows.CheckpointInfo{}, err
 	}
-	return runChild(ctx, a, args, func(o workflows.CheckpointInfo) (specstream.Ref, specstream.Digest) { return o.Ref, o.Digest })
+	return runChild(ctx, a, "", args, func(o workflows.CheckpointInfo) error { return checkArtefact(o.Ref, o.Digest) })
 }
 
 // EvaluateCheckpoint implements [workflows.Activities].
@@ -117,7 +108,7 @@ func (a *Activities) EvaluateCheckpoint(ctx context.Context, in workflows.EvalIn
 	if err != nil {
 		return workflows.EvaluationInfo{}, err
 	}
-	return runChild(ctx, a, args, func(o workflows.EvaluationInfo) (specstream.Ref, specstream.Digest) { return o.Ref, o.Digest })
+	return runChild(ctx, a, "", args, func(o workflows.EvaluationInfo) error { return checkArtefact(o.Ref, o.Digest) })
 }
 
 // PromoteCheckpoint implements [workflows.Activities].
@@ -140,16 +131,17 @@ func (a *Activities) BuildReport(ctx context.Context, in workflows.ReportInput) 
 }
 
 // runChild runs a child process for the activity of ctx and decodes its result.
-func runChild[T any](ctx context.Context, a *Activities, args []string, artefact func(T) (specstream.Ref, specstream.Digest)) (T, error) {
+// piece tells the pieces of work of one workflow from each other.
+func runChild[T any](ctx context.Context, a *Activities, piece string, args []string, check func(T) error) (T, error) {
 	var out T
 	st := newState("start")
 	defer a.heartbeat(ctx, st)()
 	// A workflow that was started by hand may have any id, of any length.
-	job := specstream.DigestBytes([]byte(activity.GetInfo(ctx).WorkflowExecution.ID)).Hex()[:32]
+	job := specstream.DigestBytes([]byte(activity.GetInfo(ctx).WorkflowExecution.ID + piece)).Hex()[:32]
 	b, err := a.exclusive(ctx, job, args, st)
 	if err == nil {
 		if err = json.Unmarshal(b, &out); err == nil {
-			err = checkArtefact(artefact(out))
+			err = check(out)
 		}
 		if err != nil {
 			err = fmt.Errorf("%s: its result: %w", args[0], err)

@@ -125,10 +125,15 @@ func script(t *testing.T, body string) string {
 func TestChildArguments(t *testing.T) {
 	c := Config{Store: "s3://b/p", WorkDir: "/w"}
 	base, data, ckpt := ref("base"), ref("data"), ref("ckpt")
-	ingest, err := c.ingestArgs(workflows.IngestInput{Spec: specstream.DataSpec{Format: "sql", Inputs: []string{"a b"}}, Base: base})
+	spec := specstream.DataSpec{Format: "sql", Inputs: []string{"a b"}}
+	plan, err := c.ingestArgs("plan", workflows.IngestStep{Spec: spec, Base: base})
 	require.NoError(t, err)
 	require.Equal(t, []string{"ingest", "--store", "s3://b/p", "--spec-json", `{"format":"sql","inputs":["a b"]}`, "--work-dir", "/w",
-		"--base-ref", base.String(), "--json", "--progress", "jsonl"}, ingest)
+		"--base-ref", base.String(), "--stage", "plan", "--json", "--progress", "jsonl"}, plan)
+	part, err := c.ingestArgs("process", workflows.IngestStep{Spec: spec, Base: base, Plan: "sha256:a", Resolution: "sha256:b", Part: 7})
+	require.NoError(t, err)
+	require.Equal(t, []string{"ingest", "--store", "s3://b/p", "--spec-json", `{"format":"sql","inputs":["a b"]}`, "--work-dir", "/w",
+		"--base-ref", base.String(), "--stage", "process", "--plan", "sha256:a", "--part", "7", "--resolution", "sha256:b", "--json", "--progress", "jsonl"}, part)
 	train, err := c.trainArgs(workflows.TrainInput{Spec: specstream.TrainSpec{AdapterSpec: specstream.AdapterSpec{Mode: specstream.Shared}, Steps: 2}, Base: base, Dataset: data})
 	require.NoError(t, err)
 	require.Equal(t, []string{"train", "--store", "s3://b/p", "--spec-json", `{"mode":"shared","steps":2}`, "--work-dir", "/w",

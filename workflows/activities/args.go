@@ -3,6 +3,7 @@ package activities
 import (
 	"encoding/json"
 	"fmt"
+	"strconv"
 
 	"github.com/specstream/specstream/workflows"
 )
@@ -18,8 +19,15 @@ func (c Config) childArgs(command string, spec any, flags ...string) ([]string, 
 	return append(args, "--json", "--progress", "jsonl"), nil
 }
 
-func (c Config) ingestArgs(in workflows.IngestInput) ([]string, error) {
-	return c.childArgs("ingest", in.Spec, "--base-ref", in.Base.String())
+func (c Config) ingestArgs(stage string, in workflows.IngestStep) ([]string, error) {
+	flags := []string{"--base-ref", in.Base.String(), "--stage", stage}
+	if in.Plan != "" {
+		flags = append(flags, "--plan", string(in.Plan), "--part", strconv.Itoa(in.Part))
+	}
+	if in.Resolution != "" {
+		flags = append(flags, "--resolution", string(in.Resolution))
+	}
+	return c.childArgs("ingest", in.Spec, flags...)
 }
 
 func (c Config) trainArgs(in workflows.TrainInput) ([]string, error) {

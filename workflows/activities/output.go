@@ -124,7 +124,7 @@ func (n *narration) last() string {
 type state struct {
 	mu       sync.Mutex
 	progress workflows.Progress
-	moved    time.Time // when the step or the stage last changed
+	moved    time.Time // when the step, the stage or the bytes last changed
 	pid      int
 }
 
@@ -135,7 +135,7 @@ func newState(stage string) *state {
 func (s *state) advance(p workflows.Progress) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if p.Stage != s.progress.Stage || p.Step != s.progress.Step {
+	if p.Stage != s.progress.Stage || p.Step != s.progress.Step || p.Bytes != s.progress.Bytes {
 		s.moved = time.Now()
 	}
 	s.progress = p
