@@ -1,6 +1,7 @@
 package specstream
 
 import (
+	"reflect"
 	"time"
 )
 
@@ -131,7 +132,32 @@ func (s JobSpec) TrainFor(m Mode) TrainSpec {
 // Digest names the completed job. How it is run is left out.
 func (s JobSpec) Digest() (Digest, error) {
 	s.Runtime = RuntimeSpec{}
+	s.Data, s.HoldOut = s.Data.Named(), s.HoldOut.Named()
 	return DigestJSON(s)
+}
+
+// Named returns the spec as identities are made of it: completed, but without
+// the fields that came later where they are at their defaults. So jobs that were
+// started before there were such fields keep their identities.
+func (s DataSpec) Named() DataSpec {
+	s = s.WithDefaults()
+	plain := DataSpec{Format: s.Format}.WithDefaults()
+	if reflect.DeepEqual(s.Clean, plain.Clean) {
+		s.Clean = nil
+	}
+	if s.Overlong == plain.Overlong {
+		s.Overlong = ""
+	}
+	if s.SpecialTokens == plain.SpecialTokens {
+		s.SpecialTokens = ""
+	}
+	if s.MaxExpansion == plain.MaxExpansion {
+		s.MaxExpansion = 0
+	}
+	if s.PartitionBytes == plain.PartitionBytes {
+		s.PartitionBytes = 0
+	}
+	return s
 }
 
 // Wait returns Timeout as a duration.

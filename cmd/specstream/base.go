@@ -27,6 +27,7 @@ func cacheDir() (string, error) {
 func newBase(o *options) *cobra.Command {
 	var (
 		spec      jobs.BaseSpec
+		flags     dataFlags
 		out, work string
 	)
 	c := &cobra.Command{
@@ -44,7 +45,10 @@ The state is saved as it goes: the same command goes on where it was stopped.`,
 			if len(args) == 0 {
 				return usageError{fmt.Errorf("name at least one input file")}
 			}
-			spec.Data.Inputs = args
+			var err error
+			if spec.Data, err = flags.complete(cmd, args); err != nil {
+				return err
+			}
 			if work == "" {
 				d, err := cacheDir()
 				if err != nil {
@@ -70,7 +74,7 @@ The state is saved as it goes: the same command goes on where it was stopped.`,
 	f := c.Flags()
 	f.StringVar(&out, "out", "", "folder to write")
 	f.StringVar(&work, "work-dir", "", "folder for shards and resumable state (default: the user's cache)")
-	dataFlags(c, &spec.Data)
+	flags.register(c)
 	d := jobs.BaseSpec{}.WithDefaults()
 	f.IntVar(&spec.Vocab, "vocab", d.Vocab, "vocabulary size")
 	f.IntVar(&spec.Hidden, "hidden", d.Hidden, "hidden size")

@@ -133,7 +133,7 @@ func runWikiSQL(ctx context.Context, s benchSpec, r *reporter) (benchResult, err
 		for name, file := range map[string]string{"train": "wikisql_train.jsonl.gz", "dev": "wikisql_dev_1k.json"} {
 			spec := sql(file)
 			spec.Tokenizer = filepath.Join(dir("base"), "tokenizer.json")
-			if _, err := jobs.IngestTo(ctx, spec, dir(name), nil, func(p ingest.Progress) { r.report(event{Stage: "ingest " + name, Step: p.Read}) }); err != nil {
+			if _, err := jobs.IngestTo(ctx, spec, jobs.IngestOptions{Out: dir(name), Progress: func(p ingest.Progress) { r.report(ingestEvent(p)) }}); err != nil {
 				return err
 			}
 		}

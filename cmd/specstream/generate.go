@@ -9,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/specstream/specstream"
 	"github.com/specstream/specstream/data/synth"
 )
 
@@ -48,7 +47,7 @@ restaurant with the train split.`,
 		},
 	}
 	f := c.Flags()
-	f.StringVar(&format, "format", "", strings.Join(specstream.Formats, ", "))
+	f.StringVar(&format, "format", "", strings.Join(synth.Formats, ", "))
 	f.IntVar(&n, "records", 1000, "number of records")
 	f.Uint64Var(&seed, "seed", 1, "seed")
 	f.StringVar(&split, "split", string(synth.Train), "train, heldout, or renamed (sql: train with every name drawn anew)")

@@ -127,7 +127,7 @@ Exit codes:
 		return usageError{fmt.Errorf("%w; see `%s --help`", err, c.CommandPath())}
 	})
 	o.register(root)
-	root.AddCommand(newParams(o), newBase(o), newIngest(o), newTrain(o), newEval(o), newGenerate(), newUp(o), newPipeline(o), newCheckpoints(o), newDemo(o), newDoctor(o), newWorker(o), newBench(o))
+	root.AddCommand(newParams(o), newBase(o), newIngest(o), newData(o), newTrain(o), newEval(o), newGenerate(), newUp(o), newPipeline(o), newCheckpoints(o), newDemo(o), newDoctor(o), newWorker(o), newBench(o))
 	reportUsage(root)
 	return root
 }

@@ -20,6 +20,11 @@ type event struct {
 	Loss            float64 `json:"loss,omitempty"`
 	TokensPerSecond float64 `json:"tokens_per_second,omitempty"`
 	ETASeconds      float64 `json:"eta_seconds,omitempty"`
+	// Bytes of TotalBytes (0: unknown) are read, at so many a second.
+	Bytes            int64   `json:"bytes,omitempty"`
+	TotalBytes       int64   `json:"total_bytes,omitempty"`
+	RecordsPerSecond float64 `json:"records_per_second,omitempty"`
+	BytesPerSecond   float64 `json:"bytes_per_second,omitempty"`
 	// Note is shown to people.
 	Note string `json:"note,omitempty"`
 }
@@ -102,11 +107,30 @@ func (e event) text() string {
 	if e.TokensPerSecond != 0 {
 		s += fmt.Sprintf("  %.0f tokens/s", e.TokensPerSecond)
 	}
+	s += e.flow()
 	if e.ETASeconds >= 1 {
 		s += fmt.Sprintf("  %s left", (time.Duration(e.ETASeconds) * time.Second).String())
 	}
 	if e.Note != "" {
 		s += "  " + e.Note
+	}
+	return s
+}
+
+// flow renders how much is read, and how fast.
+func (e event) flow() (s string) {
+	const mb = 1e6
+	switch {
+	case e.TotalBytes > 0:
+		s = fmt.Sprintf("  %.1f/%.1f MB", float64(e.Bytes)/mb, float64(e.TotalBytes)/mb)
+	case e.Bytes > 0:
+		s = fmt.Sprintf("  %.1f MB", float64(e.Bytes)/mb)
+	}
+	if e.BytesPerSecond > 0 {
+		s += fmt.Sprintf("  %.1f MB/s", e.BytesPerSecond/mb)
+	}
+	if e.RecordsPerSecond > 0 {
+		s += fmt.Sprintf("  %.0f records/s", e.RecordsPerSecond)
 	}
 	return s
 }
@@ -122,6 +146,7 @@ func (r *reporter) draw(e event, first, end bool) {
 	if e.Loss != 0 {
 		d += fmt.Sprintf(" loss %.3f", e.Loss)
 	}
+	d += e.flow()
 	if e.Note != "" {
 		d += " " + e.Note
 	}

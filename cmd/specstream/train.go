@@ -77,6 +77,8 @@ the same bytes as if it had not been.`,
 	f.Float64Var(&alpha0, "alpha-0", 0, "weight of the next-token loss (default: shared 1, lossless 0)")
 	f.Float64Var(&alpha, "alpha-stream", 0, "weight of each stream's loss (default: shared 0.1, lossless 1)")
 	f.Uint64Var(&spec.Seed, "seed", 1, "seed of initialisation and order")
+	f.BoolVar(&spec.Bucketing, "bucketing", false, "draw each batch from samples of similar lengths")
+	f.IntVar(&spec.PackTokens, "pack-tokens", 0, "order a batch so that runs of it fill packs of that many tokens (0: as drawn)")
 	f.IntVar(&spec.SaveEvery, "save-every", 50, "steps between resumable states")
 	child.register(c)
 	return c

@@ -137,6 +137,7 @@ func TestPipeline(t *testing.T) {
 		_, err = specstream.ParseRef(a.Ref)
 		require.NoError(t, err)
 	})
+	t.Run("ingest by parts", func(t *testing.T) { s.ingestByParts(t, f, first) })
 	t.Run("aliases", func(t *testing.T) { s.aliases(t, first) })
 	t.Run("cancel", func(t *testing.T) { s.cancel(t, f) })
 	t.Run("bad input", func(t *testing.T) { s.badInput(t, f) })
