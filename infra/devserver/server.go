@@ -187,6 +187,13 @@ func (s *Server) start(o Options) error {
 			return err
 		}
 	}
+	lock, err := lockData(o.DataDir)
+	if err != nil {
+		return err
+	}
+	if lock != nil {
+		defer lock.Close() // the process holds it from here on
+	}
 	out := o.Log
 	if out == nil && o.DataDir != "" {
 		s.log, err = os.OpenFile(filepath.Join(o.DataDir, "temporal.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
@@ -202,6 +209,9 @@ func (s *Server) start(o Options) error {
 	cmd := exec.Command(s.Program.Path, s.Program.args(o, port, uiPort)...)
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.SysProcAttr = processAttributes()
+	if lock != nil {
+		cmd.ExtraFiles = []*os.File{lock}
+	}
 	started := make(chan error)
 	go func() {
 		// The kernel ties the death signal to the thread that started the
@@ -232,6 +242,35 @@ func (s *Server) start(o Options) error {
 		return err
 	}
 	return nil
+}
+
+// lockWait is how long a start waits for another server on its data to end.
+const lockWait = 10 * time.Second
+
+// lockData locks a data folder for the process that inherits the file: not every
+// server notices another on the same database. There is none for data in memory.
+func lockData(dir string) (*os.File, error) {
+	if dir == "" {
+		return nil, nil
+	}
+	f, err := os.OpenFile(filepath.Join(dir, "temporal.lock"), os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	// A server whose parent was killed takes a moment to end.
+	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	for began := time.Now(); errors.Is(err, syscall.EWOULDBLOCK) && time.Since(began) < lockWait; {
+		time.Sleep(100 * time.Millisecond)
+		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	}
+	if err != nil {
+		f.Close()
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, fmt.Errorf("the data folder %s is locked: another Temporal server is using it", dir)
+		}
+		return nil, fmt.Errorf("lock the data folder %s: %w", dir, err)
+	}
+	return f, nil
 }
 
 // lastOutput returns the end of what the server wrote, for an error message.
