@@ -9,10 +9,11 @@ import (
 // EncodeMarked encodes the concatenation of texts as one text, appending its
 // ids to dst. Special and other added tokens are recognised as by
 // [Tokenizer.EncodeSpecial], except where a match would touch text i with
-// literal[i] true: there text stays text, as by [Tokenizer.Encode]. (White space
-// that the lstrip or rstrip of a recognised token takes may be literal, as it is
-// with Hugging Face.) With no literal text the ids are those of EncodeSpecial,
-// with nothing but literal text those of Encode.
+// literal[i] true (or missing): there text stays text, as by
+// [Tokenizer.Encode]. (White space that the lstrip or rstrip of a recognised
+// token takes may be literal, as it is with Hugging Face.) With no literal text
+// the ids are those of EncodeSpecial, with nothing but literal text those of
+// Encode.
 //
 // marks[i] is the number of leading ids that the encoding of texts[0] to
 // texts[i] alone shares with the whole encoding, so that a loss mask for what
@@ -86,7 +87,7 @@ func (t *Tokenizer) view(texts []string, literal []bool) *view {
 		}
 		b.WriteString(s)
 		v.ends[i] = b.Len()
-		lit := i < len(literal) && literal[i]
+		lit := i >= len(literal) || literal[i]
 		if s == "" {
 			continue
 		}
