@@ -106,7 +106,7 @@ def peer(path, tokenizer_path, out, processes):
     cache = os.path.join(out, "cache")
     d = datasets.load_dataset("json", data_files=path, split="train", cache_dir=cache)
     d = d.map(encode, batched=True, remove_columns=d.column_names, num_proc=processes if processes > 1 else None)
-    d.to_parquet(os.path.join(out, "out.parquet"), compression="zstd")
+    d.to_parquet(os.path.join(out, "out.parquet"))
     seconds = time.perf_counter() - begin
     tokens = sum(len(t) for t in d["tokens"])
     print(json.dumps({"seconds": seconds, "samples": len(d), "tokens": tokens}))
