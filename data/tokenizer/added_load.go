@@ -3,6 +3,7 @@ package tokenizer
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/specstream/specstream"
 )
@@ -73,6 +74,13 @@ func (l *loader) loadAdded(b json.RawMessage, spec modelSpec) error {
 // buildModes makes the matchers and models of Encode and EncodeSpecial.
 func (l *loader) buildModes(spec modelSpec) {
 	t := l.t
+	if len(l.normalizers) == 0 && !slices.ContainsFunc(l.added, func(a *addedToken) bool { return !a.normalized }) {
+		// Before or after makes no difference, and only tokens found before let
+		// EncodeMarked look at what is between two of them alone.
+		for _, a := range l.added {
+			a.normalized = false
+		}
+	}
 	control := make(map[int32]bool)
 	var plain []*addedToken
 	for _, a := range l.added {

@@ -163,6 +163,13 @@ func (v *view) normalizedRuns(section string, start int, text string) literals {
 		if r.end <= start {
 			continue
 		}
+		if len(v.normalizers) == 0 {
+			add(r.end-start, r.literal)
+			if r.end >= start+len(section) {
+				break
+			}
+			continue
+		}
 		if r.end >= start+len(section) || i == len(v.runs)-1 {
 			add(len(text), r.literal)
 			break
